@@ -1,0 +1,1 @@
+"""The Jupyter gateway: speaks the messaging protocol, sends each cell to one Lambda invocation."""

@@ -1,0 +1,1 @@
+"""From a request and a kernel to one Invoke and back."""

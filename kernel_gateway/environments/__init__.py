@@ -1,0 +1,1 @@
+"""What an execution environment is, and the handler archive it runs."""

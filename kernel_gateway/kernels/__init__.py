@@ -1,0 +1,1 @@
+"""Kernel objects without a process: queue, state table, durable records."""

@@ -1,0 +1,1 @@
+"""Jupyter messages as values, and the replies that need no Invoke."""

@@ -1,0 +1,1 @@
+"""What runs inside the container: isolation, serving process, zygote, child."""

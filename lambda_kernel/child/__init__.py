@@ -1,0 +1,1 @@
+"""The zygote and the child: the only place where user code runs and pickles are opened."""

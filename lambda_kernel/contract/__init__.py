@@ -1,0 +1,1 @@
+"""What gateway, serving process and child agree on (standard library only)."""

@@ -1,0 +1,140 @@
+"""Buckets, keys, roles and functions: who writes what, as names (storage.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lambda_kernel.contract.scope import Scope
+
+SEQ_DIGITS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """One deployment: its name prefix, stack and AWS account.
+
+    Attributes:
+        prefix: begins every bucket, function, role and secret name.
+        stack: ``local`` here, ``prod`` on AWS by default.
+        account_id: 12 digits.
+        governed_read_prefix: a prefix of the workspaces bucket that every cell may read and none
+            write, with a trailing ``/``; None where not configured.
+    """
+
+    prefix: str = "lkg-"
+    stack: str = "local"
+    account_id: str = "000000000000"
+    governed_read_prefix: str | None = None
+
+    @property
+    def workspaces(self) -> str:
+        """The versioned bucket of the users' visible files."""
+        return f"{self.prefix}workspaces"
+
+    @property
+    def state(self) -> str:
+        """The bucket of HOMEs, snapshots and commits."""
+        return f"{self.prefix}state"
+
+    @property
+    def records(self) -> str:
+        """The gateway's own bucket, which neither role names."""
+        return f"{self.prefix}records"
+
+    @property
+    def overflow(self) -> str:
+        """The short-lived bucket: staged handler, large requests, control objects."""
+        return f"{self.prefix}overflow"
+
+    @property
+    def buckets(self) -> tuple[str, str, str, str]:
+        """All four buckets."""
+        return (self.workspaces, self.state, self.records, self.overflow)
+
+    @property
+    def execution_role(self) -> str:
+        """The name of the role that the function runs under."""
+        return f"{self.prefix}{self.stack}-lambda-execution-role"
+
+    @property
+    def scoped_role(self) -> str:
+        """The name of the role that is narrowed for each invocation."""
+        return f"{self.prefix}{self.stack}-sandbox-scoped-role"
+
+    def role_arn(self, role: str) -> str:
+        """Return the ARN of ``role`` in this account."""
+        return f"arn:aws:iam::{self.account_id}:role/{role}"
+
+    def function_name(self, environment_id: str) -> str:
+        """Return the Lambda function of an execution environment."""
+        return f"{self.prefix}env-{environment_id}"
+
+    def connector_secret(self, agent: str) -> str:
+        """Return the name of the one secret that an agent's cells may read."""
+        return f"{self.prefix}connector-creds-{agent}"
+
+
+def user_prefix(user: str) -> str:
+    """Return the prefix of everything a user owns in the workspaces bucket, with ``/``."""
+    return f"users/{user}/"
+
+
+def workspace_prefix(user: str, workspace: str, run: str | None = None) -> str:
+    """Return the prefix that the working directory mirrors, with ``/``."""
+    base = f"users/{user}/{workspace}/"
+    return base if run is None else f"{base}runs/{run}/"
+
+
+def scope_prefix(scope: Scope) -> str:
+    """Return the prefix of a scope in the state bucket, with ``/``."""
+    return f"users/{scope.user}/{scope.hash}/"
+
+
+def home_head_key(scope: Scope) -> str:
+    """Return the key of the newest HOME manifest of a scope."""
+    return f"{scope_prefix(scope)}home/head"
+
+
+def home_pack_key(scope: Scope, digest: str) -> str:
+    """Return the key of a stored HOME archive."""
+    return f"{scope_prefix(scope)}home/packs/{digest}"
+
+
+def blob_key(scope: Scope, digest: str) -> str:
+    """Return the key of a stored chunk or pack."""
+    return f"{scope_prefix(scope)}blobs/{digest}"
+
+
+def commits_prefix(scope: Scope, kernel_id: str) -> str:
+    """Return the prefix of a kernel's commits, with ``/``."""
+    return f"{scope_prefix(scope)}kernels/{kernel_id}/"
+
+
+def commit_key(scope: Scope, kernel_id: str, seq: int) -> str:
+    """Return the key of commit ``seq``; keys sort as numbers do."""
+    return f"{commits_prefix(scope, kernel_id)}{seq:0{SEQ_DIGITS}d}"
+
+
+def kernel_record_key(kernel_id: str) -> str:
+    """Return the key of a kernel record in the records bucket."""
+    return f"kernels/{kernel_id}.json"
+
+
+def handler_key(digest: str) -> str:
+    """Return the key of a staged handler archive in the overflow bucket."""
+    return f"handler/{digest}/handler.zip"
+
+
+def frame_key_key(digest: str) -> str:
+    """Return the key of the frame key that stands beside a staged handler."""
+    return f"handler/{digest}/frame-key"
+
+
+def request_key(request_id: str) -> str:
+    """Return the key of a request that is too large to be sent inline."""
+    return f"requests/{request_id}"
+
+
+def control_prefix(request_id: str) -> str:
+    """Return the prefix of an invocation's control objects, with ``/``."""
+    return f"control/{request_id}/"

@@ -1,0 +1,115 @@
+"""Which names users, agents, workspaces, projects, runs and files may have: checked here only."""
+
+from __future__ import annotations
+
+import re
+
+from lambda_kernel.contract.schema import InvalidField
+
+SEGMENT_BYTES = 255
+KEY_BYTES = 900
+"""S3 allows 1,024 bytes for a key; what our prefixes add is kept free."""
+
+# One alphabet that S3 keys, IAM policy text, STS session names and Secrets Manager names all take
+# literally: no wildcard (`*`, `?`), no policy variable (`$`), no separator.
+_IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_KERNEL_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_ENVIRONMENT_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+_IDENTITY_RULE = (
+    "must be 1 to 64 characters of A-Z a-z 0-9 . _ @ - and begin with a letter or digit"
+)
+_FOLDER_RULE = (
+    "must be 1 to 64 characters of A-Z a-z 0-9 . _ - and begin with a letter, digit or underscore"
+)
+
+
+def check_user(value: str, path: str = "user") -> str:
+    """Return ``value`` if it may name a user.
+
+    Raises:
+        InvalidField: it may not; the message states the rule.
+    """
+    return _match(_IDENTITY, value, path, _IDENTITY_RULE)
+
+
+def check_agent(value: str, path: str = "agent") -> str:
+    """Return ``value`` if it may name an agent (raises InvalidField)."""
+    return _match(_IDENTITY, value, path, _IDENTITY_RULE)
+
+
+def check_workspace(value: str, path: str = "workspace") -> str:
+    """Return ``value`` if it may name a workspace (raises InvalidField)."""
+    return _match(_FOLDER, value, path, _FOLDER_RULE)
+
+
+def check_run(value: str, path: str = "run") -> str:
+    """Return ``value`` if it may be a run id (raises InvalidField)."""
+    return _match(_FOLDER, value, path, _FOLDER_RULE)
+
+
+def check_kernel_id(value: str, path: str = "kernel_id") -> str:
+    """Return ``value`` if it is a lower-case UUID (raises InvalidField)."""
+    return _match(_KERNEL_ID, value, path, "must be a lower-case UUID")
+
+
+def check_environment_id(value: str, path: str = "environment.id") -> str:
+    """Return ``value`` if it may name an execution environment (raises InvalidField)."""
+    rule = "must be 1 to 32 characters of a-z 0-9 - and neither begin nor end with -"
+    return _match(_ENVIRONMENT_ID, value, path, rule)
+
+
+def check_project(value: str, path: str = "project") -> str:
+    """Return ``value`` if it may name a folder of the workspace to mirror.
+
+    A project is a relative folder path; no segment begins with a dot.
+
+    Raises:
+        InvalidField: it may not; the message says which rule it breaks.
+    """
+    check_file_key(value, path)
+    if any(segment.startswith(".") for segment in value.split("/")):
+        raise InvalidField(path, "must not have a part that begins with a dot")
+    return value
+
+
+def check_file_key(value: str, path: str = "file") -> str:
+    """Return ``value`` if it may be the key of a file, relative to the workspace.
+
+    Raises:
+        InvalidField: the message says which rule it breaks.
+
+    Source: storage.md; SeaweedFS collapses ``//`` and refuses segments over 255 bytes.
+    """
+    problem = file_key_problem(value)
+    if problem:
+        raise InvalidField(path, problem)
+    return value
+
+
+def file_key_problem(value: str) -> str | None:
+    """Return what is wrong with ``value`` as the key of a file, or None."""
+    try:
+        raw = value.encode()
+    except UnicodeEncodeError:
+        return "is not valid UTF-8"
+    if not value:
+        return "must not be empty"
+    if any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
+        return "must not contain control characters"
+    if len(raw) > KEY_BYTES:
+        return f"must not be longer than {KEY_BYTES} bytes"
+    segments = value.split("/")
+    if "" in segments:
+        return "must not begin or end with / nor contain //"
+    if "." in segments or ".." in segments:
+        return "must not contain . or .. as a part"
+    if any(len(segment.encode()) > SEGMENT_BYTES for segment in segments):
+        return f"must not have a part longer than {SEGMENT_BYTES} bytes"
+    return None
+
+
+def _match(pattern: re.Pattern[str], value: str, path: str, rule: str) -> str:
+    if not pattern.fullmatch(value):
+        raise InvalidField(path, rule)
+    return value

@@ -1,0 +1,1 @@
+"""Re-execution with a clean environment from an exec-only interpreter (standard library only)."""
