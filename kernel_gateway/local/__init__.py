@@ -1,1 +1,1 @@
-"""The embedded default: SeaweedFS as S3 and STS, the local Lambda service, bubblewrap containers."""
+"""The embedded default: SeaweedFS as S3 and STS, a local Lambda service, bubblewrap."""

@@ -7,7 +7,7 @@ import enum
 import functools
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal, TypeVar, Union
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def decode(cls: type[T], data: object, path: str) -> T:
     """
     if not isinstance(data, Mapping):
         raise InvalidField(path, f"must be an object, not {type(data).__name__}")
-    fields = _fields(typing.cast("type[Any]", cls))
+    fields = _fields(typing.cast("Hashable", cls))
     for name in data:
         if name not in fields:
             raise InvalidField(f"{path}.{name}", "is not a field of this schema")
@@ -71,11 +71,12 @@ def encode(value: object) -> Any:
 
 
 @functools.cache
-def _fields(cls: type[Any]) -> dict[str, tuple[Any, bool]]:
-    hints = typing.get_type_hints(cls)
+def _fields(cls: Hashable) -> dict[str, tuple[Any, bool]]:
+    shape = typing.cast("type[Any]", cls)
+    hints = typing.get_type_hints(shape)
     return {
         f.name: (hints[f.name], f.default is _MISSING and f.default_factory is _MISSING)
-        for f in dataclasses.fields(cls)
+        for f in dataclasses.fields(shape)
     }
 
 

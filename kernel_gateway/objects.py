@@ -1,0 +1,198 @@
+"""The gateway's view of S3: a narrow protocol, boto3 behind it, and one in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from kernel_gateway.config import Deployment
+from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
+
+CONNECTIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object's bytes and its ETag, for compare-and-set."""
+
+    body: bytes
+    etag: str
+
+
+class ObjectStore(Protocol):
+    """Small objects: records, commits, control objects. Every method may raise StorageError."""
+
+    async def get(self, bucket: str, key: str) -> StoredObject:
+        """Return the object (raises NotFound)."""
+
+    async def put(
+        self,
+        bucket: str,
+        key: str,
+        body: bytes,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+    ) -> str:
+        """Store ``body`` and return its ETag.
+
+        Args:
+            bucket: which bucket.
+            key: which object.
+            body: its bytes.
+            if_absent: only where no such object exists.
+            if_match: only where the object still has this ETag.
+
+        Raises:
+            PreconditionFailed: the condition does not hold.
+        """
+
+    async def delete(self, bucket: str, key: str) -> None:
+        """Delete the object; nothing happens where there is none."""
+
+    def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
+        """Yield the keys under ``prefix`` in order."""
+
+
+class S3ObjectStore:
+    """ObjectStore on S3 by boto3, whose calls run in threads of their own."""
+
+    def __init__(self, client: Any, executor: ThreadPoolExecutor) -> None:
+        self._client = client
+        self._executor = executor
+
+    @classmethod
+    def create(cls, deployment: Deployment) -> S3ObjectStore:
+        """Return a store for the deployment's S3."""
+        config = Config(
+            signature_version="s3v4",
+            s3={"addressing_style": "path"} if deployment.s3_endpoint else {},
+            max_pool_connections=CONNECTIONS,
+            connect_timeout=5,
+            read_timeout=30,
+            retries={"mode": "standard", "total_max_attempts": 3},
+        )
+        client = boto3.client("s3", config=config, **deployment.client_arguments("s3"))
+        return cls(client, ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="s3"))
+
+    async def get(self, bucket: str, key: str) -> StoredObject:
+        """Return the object (raises NotFound)."""
+
+        def read() -> StoredObject:
+            answer = self._client.get_object(Bucket=bucket, Key=key)
+            return StoredObject(answer["Body"].read(), answer["ETag"])
+
+        result: StoredObject = await self._call(read, key)
+        return result
+
+    async def put(
+        self,
+        bucket: str,
+        key: str,
+        body: bytes,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+    ) -> str:
+        """Store ``body`` and return its ETag (raises PreconditionFailed)."""
+        arguments: dict[str, Any] = {"Bucket": bucket, "Key": key, "Body": body}
+        if if_absent:
+            arguments["IfNoneMatch"] = "*"
+        if if_match is not None:
+            arguments["IfMatch"] = if_match
+        answer = await self._call(lambda: self._client.put_object(**arguments), key)
+        etag: str = answer["ETag"]
+        return etag
+
+    async def delete(self, bucket: str, key: str) -> None:
+        """Delete the object; nothing happens where there is none."""
+        await self._call(lambda: self._client.delete_object(Bucket=bucket, Key=key), key)
+
+    async def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
+        """Yield the keys under ``prefix`` in order."""
+        arguments = {"Bucket": bucket, "Prefix": prefix}
+        while True:
+            answer = await self._call(lambda: self._client.list_objects_v2(**arguments), prefix)
+            for entry in answer.get("Contents", ()):
+                yield entry["Key"]
+            if not answer.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def close(self) -> None:
+        """Close connections and threads."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    async def _call(self, function: Any, key: str) -> Any:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+        except ClientError as error:
+            raise translated(error, key) from error
+        except BotoCoreError as error:
+            raise StorageError(f"S3 did not answer for {key}: {error}") from error
+
+
+def translated(error: ClientError, key: str) -> NotFound | PreconditionFailed | StorageError:
+    """Return the error of ours that boto3's ``error`` about ``key`` means."""
+    code = error.response.get("Error", {}).get("Code", "")
+    if code in {"NoSuchKey", "404", "NotFound"}:
+        return NotFound(f"there is no object {key}")
+    if code in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
+        return PreconditionFailed(f"another writer holds {key}")
+    return StorageError(f"S3 refused {key}: {code or error}")
+
+
+@dataclass
+class MemoryObjectStore:
+    """ObjectStore in memory, for tests of what stands on it."""
+
+    objects: dict[tuple[str, str], bytes] = field(default_factory=dict)
+
+    async def get(self, bucket: str, key: str) -> StoredObject:
+        """Return the object (raises NotFound)."""
+        try:
+            body = self.objects[bucket, key]
+        except KeyError:
+            raise NotFound(f"there is no object {key}") from None
+        return StoredObject(body, self._etag(body))
+
+    async def put(
+        self,
+        bucket: str,
+        key: str,
+        body: bytes,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+    ) -> str:
+        """Store ``body`` and return its ETag (raises PreconditionFailed)."""
+        old = self.objects.get((bucket, key))
+        if (if_absent and old is not None) or (
+            if_match is not None and (old is None or self._etag(old) != if_match)
+        ):
+            raise PreconditionFailed(f"another writer holds {key}")
+        self.objects[bucket, key] = body
+        return self._etag(body)
+
+    async def delete(self, bucket: str, key: str) -> None:
+        """Delete the object; nothing happens where there is none."""
+        self.objects.pop((bucket, key), None)
+
+    async def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
+        """Yield the keys under ``prefix`` in order."""
+        for name, key in sorted(self.objects):
+            if name == bucket and key.startswith(prefix):
+                yield key
+
+    @staticmethod
+    def _etag(body: bytes) -> str:
+        return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
