@@ -1,76 +1,113 @@
-"""How the serving process, the zygote and a cell's child speak with each other.
+"""What serving process, zygote and child say to each other.
 
-The serving process and the zygote share a SOCK_SEQPACKET pair: every datagram is one JSON object.
-A cell request carries five descriptors (``CellDescriptors``); a request that is larger than a
-datagram may be rides in a memfd that follows them.
+**Serving → zygote**: one ``SOCK_SEQPACKET`` datagram per request, made by ``send_request``. Code
+may be 60 MB long and a datagram is not, so the request itself (JSON, ASCII only: lone surrogates of
+a notebook's source survive as escapes) stands in a memfd. The datagram is ``{"request": 1}`` and
+carries these descriptors, in this order, by ``SCM_RIGHTS``:
+
+    request memfd, frames, stdout, stderr, snapshot_in, snapshot_out
+
+``send_request`` closes none of the caller's descriptors; close them once it has returned, or EOF on
+``frames``, ``stdout`` and ``stderr`` never comes.
+
+**Zygote → serving**: ``Ready`` once; then for each request, in order, ``Forked`` or ``Refused``;
+and ``Exited`` for each child, once it is reaped. Children end in any order.
+
+**Child → serving** on ``frames``: ``length_prefixed(pack_parts({"kind": ChildKind, ...}, buffers))``:
+
+    {"kind": "started"}                                        user code begins
+    {"kind": "message", "msg_type", "content", "metadata"}     with the message's buffers
+    {"kind": "reply", "msg_type", "content", "metadata"}       once, after every message
+    {"kind": "snapshot", "size_bytes", "names", "lost"}        last of an executed cell
+    {"kind": "failed", "reason", "message"}                    instead of what is missing
+
+A child that wrote everything ends with status 0; one that says ``failed`` with ``FAILED_STATUS``.
+``complete`` and ``inspect`` requests end with their reply. Whatever else is seen (EOF without a
+reply, another status) is the user's doing: ``os._exit``, a crash, a kill. Nothing a child says is
+trusted: read it with ``PartsReader`` and ``SnapshotReport.from_dict``.
 """
 
 from __future__ import annotations
 
-import array
 import json
 import os
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Literal
 
+from lambda_kernel.contract.frames import MAX_FRAME_BYTES
 from lambda_kernel.contract.invocation import CellMessage
+from lambda_kernel.contract.outcome import LostName
 from lambda_kernel.contract.schema import InvalidField, decode, encode
 
-DATAGRAM_BYTES = 65_536
-REQUEST_BYTES = 256 * 1024 * 1024
-DESCRIPTORS = 5
+MAX_REQUEST_BYTES = 1024**3
+"""60 MB of code may take six times its length as JSON escapes."""
 
-READY = "ready"
-FORKED = "forked"
-EXITED = "exited"
-"""Keys of what the zygote says: ``{"ready": true, …}``, ``{"forked": pid}``,
-``{"exited": pid, "status": wait status}``."""
+MAX_MESSAGE_BYTES = MAX_FRAME_BYTES - 64 * 1024
+"""The largest message a child sends: it must still fit the authenticated frame around it."""
 
-STARTED = "started"
-MESSAGE = "message"
-REPLY = "reply"
-SNAPSHOT = "snapshot"
-FAILED = "failed"
-"""The ``kind`` of what the child says on its frames socket."""
+FAILED_STATUS = 70
+"""Exit status of a child whose own (not the user's) code failed. Source: sysexits.h."""
 
-FAILED_EXIT = 70
-"""The child's exit status after ``failed``."""
+DATAGRAM_BYTES = 64 * 1024
+
+_DESCRIPTOR_COUNT = 6
+
+
+class ChildKind(StrEnum):
+    """What a child's frame is."""
+
+    STARTED = "started"
+    MESSAGE = "message"
+    REPLY = "reply"
+    SNAPSHOT = "snapshot"
+    FAILED = "failed"
+
+
+class FailedReason(StrEnum):
+    """Why a child could not do its part."""
+
+    SNAPSHOT_TOO_LARGE = "snapshot_too_large"
+    SNAPSHOT_UNREADABLE = "snapshot_unreadable"
+    INTERNAL = "internal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellLimits:
-    """Resource limits of the child.
+    """What the kernel enforces for the child.
 
     Attributes:
-        process_count: RLIMIT_NPROC, or None to inherit it.
-        open_file_count: RLIMIT_NOFILE, or None to inherit it.
-        snapshot_bytes: what the pack of the session's variables may measure.
-        output_bytes: output that is kept of one cell.
+        open_files: RLIMIT_NOFILE.
+        processes: RLIMIT_NPROC; it counts every process of the same uid in the container.
+        snapshot_bytes: a larger snapshot is not written (``snapshot_too_large``).
     """
 
-    process_count: int | None = None
-    open_file_count: int | None = None
+    open_files: int = 4096
+    processes: int = 1024
     snapshot_bytes: int = 5 * 1024**3
-    output_bytes: int = 10 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name in ("open_files", "processes", "snapshot_bytes"):
+            if getattr(self, name) <= 0:
+                raise InvalidField(f"cell_request.limits.{name}", "must be greater than 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRequest:
-    """What one child does.
+    """One request for a fresh child.
 
     Attributes:
-        kind: as in the invocation.
+        kind: what the child does with ``msg``.
         msg: the Jupyter request.
         execution_count: the number the cell shows.
-        workdir: current directory of the cell.
-        home: its HOME.
-        environment: the child's environment, complete.
-        seeds: recorded randomness, by generator name.
-        cell_name: stable file name of the cell in tracebacks; empty = the child chooses.
-        commit: whether a snapshot is wanted.
-        limits: resource limits.
+        workdir: absolute; the cell's current directory; exists.
+        home: absolute; the cell's HOME; exists.
+        environment: variables added to the zygote's clean environment; HOME, PATH's
+            ``~/.local/bin`` and PWD are the child's own doing.
+        seeds: recorded randomness, by generator name (``random``, ``numpy``); what is missing is
+            drawn from the system.
+        limits: what the child may use.
     """
 
     kind: Literal["execute", "complete", "inspect", "comm", "variables"] = "execute"
@@ -80,9 +117,18 @@ class CellRequest:
     home: str
     environment: dict[str, str] = field(default_factory=dict)
     seeds: dict[str, int] = field(default_factory=dict)
-    cell_name: str = ""
-    commit: bool = True
     limits: CellLimits = field(default_factory=CellLimits)
+
+    def __post_init__(self) -> None:
+        if self.execution_count < 0:
+            raise InvalidField("cell_request.execution_count", "must not be negative")
+        for name in ("workdir", "home"):
+            path = getattr(self, name)
+            if not path.startswith("/") or "\0" in path:
+                raise InvalidField(f"cell_request.{name}", "must be an absolute path")
+        for name, value in self.environment.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise InvalidField("cell_request.environment", "holds an impossible variable")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -92,19 +138,19 @@ class CellRequest:
     @classmethod
     def from_dict(cls, data: object) -> CellRequest:
         """Return the request that ``data`` describes (raises InvalidField naming the field)."""
-        return decode(cls, data, "cell")
+        return decode(cls, data, "cell_request")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellDescriptors:
-    """The descriptors of a request, in the order in which they travel.
+    """The descriptors of one child.
 
     Attributes:
-        frames: the child's end of a SOCK_STREAM pair.
+        frames: the child's end of an AF_UNIX SOCK_STREAM pair.
         stdout: write end of the pipe that becomes descriptor 1.
-        stderr: likewise 2.
-        snapshot_in: memfd with the pack of the last commit; empty = none.
-        snapshot_out: empty memfd that the child writes its pack to.
+        stderr: write end of the pipe that becomes descriptor 2.
+        snapshot_in: the session's snapshot; an empty file where there is none.
+        snapshot_out: an empty memfd that the child writes the new snapshot to.
     """
 
     frames: int
@@ -113,84 +159,151 @@ class CellDescriptors:
     snapshot_in: int
     snapshot_out: int
 
-    @property
-    def ordered(self) -> tuple[int, int, int, int, int]:
-        """All five, as they travel."""
-        return (self.frames, self.stdout, self.stderr, self.snapshot_in, self.snapshot_out)
+    def as_list(self) -> list[int]:
+        """Return them in the order of the datagram."""
+        return [self.frames, self.stdout, self.stderr, self.snapshot_in, self.snapshot_out]
 
     def close(self) -> None:
-        """Close all five in this process."""
-        for descriptor in self.ordered:
+        """Close all of them in this process."""
+        for descriptor in self.as_list():
             os.close(descriptor)
 
 
-def send_note(channel: socket.socket, note: dict[str, Any], fds: Sequence[int] = ()) -> None:
-    """Send one JSON object and descriptors as one datagram."""
-    body = json.dumps(note, separators=(",", ":")).encode("ascii")
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    channel.sendmsg([body], rights)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotReport:
+    """What the child says of the snapshot it wrote.
+
+    Attributes:
+        size_bytes: how many bytes of ``snapshot_out`` are the snapshot.
+        names: the variables in it: name to type name.
+        lost: the variables that are not in it.
+    """
+
+    size_bytes: int
+    names: dict[str, str] = field(default_factory=dict)
+    lost: tuple[LostName, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.size_bytes < 0:
+            raise InvalidField("snapshot.size_bytes", "must not be negative")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the frame's JSON form, its kind included."""
+        return {"kind": ChildKind.SNAPSHOT.value, **encode(self)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SnapshotReport:
+        """Return the report in a ``snapshot`` frame (raises InvalidField naming the field)."""
+        return decode(cls, {k: v for k, v in data.items() if k != "kind"}, "snapshot")
 
 
-def receive_note(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Return the next JSON object and its descriptors (close-on-exec), or None at the end.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """The zygote takes requests.
+
+    Attributes:
+        pid: its own.
+        preloaded: modules that are imported already; optional ones follow while it is idle.
+    """
+
+    pid: int
+    preloaded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked:
+    """A request has its child."""
+
+    forked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A request has no child: it was malformed, or the fork failed."""
+
+    refused: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """A child was reaped.
+
+    Attributes:
+        exited: its pid.
+        status: as ``os.waitpid`` gave it.
+    """
+
+    exited: int
+    status: int
+
+
+ZygoteAnswer = Ready | Forked | Refused | Exited
+
+_ANSWERS: dict[str, type[Ready | Forked | Refused | Exited]] = {
+    "pid": Ready,
+    "forked": Forked,
+    "refused": Refused,
+    "exited": Exited,
+}
+
+
+def encode_answer(answer: ZygoteAnswer) -> bytes:
+    """Return the datagram of a zygote's answer."""
+    return json.dumps(encode(answer)).encode("ascii")
+
+
+def decode_answer(datagram: bytes) -> ZygoteAnswer:
+    """Return the zygote's answer in ``datagram``.
 
     Raises:
-        InvalidField: the datagram is not a whole JSON object.
+        InvalidField: it is none.
     """
-    room = socket.CMSG_SPACE((DESCRIPTORS + 1) * array.array("i").itemsize)
-    body, ancillary, flags, _ = channel.recvmsg(DATAGRAM_BYTES + 1, room, socket.MSG_CMSG_CLOEXEC)
-    fds = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-    if not body and not fds:
-        return None
-    try:
-        note = json.loads(body)
-    except ValueError:
-        note = None
-    if not isinstance(note, dict) or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-        for descriptor in fds:
-            os.close(descriptor)
-        raise InvalidField("datagram", "is not a whole JSON object")
-    return note, list(fds)
+    data = _json(datagram, "zygote")
+    for name, cls in _ANSWERS.items():
+        if isinstance(data, dict) and name in data:
+            return decode(cls, data, "zygote")
+    raise InvalidField("zygote", "is not an answer")
 
 
-def send_request(
-    channel: socket.socket, request: CellRequest, descriptors: CellDescriptors
-) -> None:
-    """Send a cell request; the caller still owns (and closes) its descriptors."""
-    data = request.to_dict()
-    body = json.dumps(data, separators=(",", ":")).encode("ascii")
-    if len(body) <= DATAGRAM_BYTES:
-        send_note(channel, data, descriptors.ordered)
-        return
-    memfd = os.memfd_create("request", os.MFD_CLOEXEC)
+def send_request(sock: socket.socket, request: CellRequest, descriptors: CellDescriptors) -> None:
+    """Send ``request`` to the zygote at the other end of ``sock``.
+
+    Raises:
+        InvalidField: the request is longer than MAX_REQUEST_BYTES.
+        OSError: the zygote is gone.
+    """
+    text = json.dumps(request.to_dict(), separators=(",", ":")).encode("ascii")
+    if len(text) > MAX_REQUEST_BYTES:
+        raise InvalidField("cell_request", f"is longer than {MAX_REQUEST_BYTES} bytes")
+    memfd = os.memfd_create("lkg-request", os.MFD_CLOEXEC)
     try:
-        with open(memfd, "wb", closefd=False) as writer:
-            writer.write(body)
-        send_note(channel, {"bytes": len(body)}, (*descriptors.ordered, memfd))
+        with open(memfd, "wb", closefd=False) as stream:
+            stream.write(text)
+        socket.send_fds(sock, [b'{"request":1}'], [memfd, *descriptors.as_list()])
     finally:
         os.close(memfd)
 
 
-def receive_request(channel: socket.socket) -> tuple[CellRequest, CellDescriptors] | None:
-    """Return the next cell request, or None when the serving process is gone.
+def receive_request(sock: socket.socket) -> tuple[CellRequest, CellDescriptors]:
+    """Return the next request on ``sock``, with descriptors that the caller now owns.
 
     Raises:
-        InvalidField: what came is not a request; its descriptors are closed.
+        EOFError: the serving process is gone.
+        InvalidField: it is not a request; its descriptors are closed.
     """
-    received = receive_note(channel)
-    if received is None:
-        return None
-    note, fds = received
+    datagram, received, _, _ = socket.recv_fds(
+        sock, DATAGRAM_BYTES, _DESCRIPTOR_COUNT, socket.MSG_CMSG_CLOEXEC
+    )
+    if not datagram and not received:
+        raise EOFError("the serving process is gone")
     try:
-        request = _decoded(note, fds)
+        request = _read_request(received)
     except BaseException:
-        for descriptor in fds:
+        for descriptor in received:
             os.close(descriptor)
         raise
-    frames, stdout, stderr, snapshot_in, snapshot_out = fds
+    os.close(received[0])
+    frames, stdout, stderr, snapshot_in, snapshot_out = received[1:]
     return request, CellDescriptors(
         frames=frames,
         stdout=stdout,
@@ -200,22 +313,23 @@ def receive_request(channel: socket.socket) -> tuple[CellRequest, CellDescriptor
     )
 
 
-def _decoded(note: dict[str, Any], fds: list[int]) -> CellRequest:
-    if len(fds) == DESCRIPTORS + 1:
-        note = _large_note(fds.pop(), note)
-    if len(fds) != DESCRIPTORS:
-        raise InvalidField("cell", f"came with {len(fds)} descriptors, not {DESCRIPTORS}")
-    return CellRequest.from_dict(note)
+def _read_request(received: list[int]) -> CellRequest:
+    if len(received) != _DESCRIPTOR_COUNT:
+        raise InvalidField("cell_request", f"must come with {_DESCRIPTOR_COUNT} descriptors")
+    return CellRequest.from_dict(_json(_read_memfd(received[0]), "cell_request"))
 
 
-def _large_note(memfd: int, note: dict[str, Any]) -> dict[str, Any]:
+def _read_memfd(descriptor: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    if size > MAX_REQUEST_BYTES:
+        raise InvalidField("cell_request", f"is longer than {MAX_REQUEST_BYTES} bytes")
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with open(descriptor, "rb", closefd=False) as stream:
+        return stream.read(size)
+
+
+def _json(text: bytes, path: str) -> Any:
     try:
-        size = note.get("bytes")
-        if not isinstance(size, int) or not 0 < size <= REQUEST_BYTES:
-            raise InvalidField("cell", "has an impossible size")
-        data = json.loads(os.pread(memfd, size, 0))
-    finally:
-        os.close(memfd)
-    if not isinstance(data, dict):
-        raise InvalidField("cell", "is not an object")
-    return data
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidField(path, "is not JSON") from None
