@@ -1,0 +1,88 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lambda_kernel.contract import keys, names
+from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.scope import Scope
+
+
+@pytest.mark.parametrize("name", ["u1", "alice@example.org", "a.b_c-d", "9lives", "A" * 64])
+def test_an_ordinary_identity_is_taken(name: str) -> None:
+    assert names.check_user(name) == name
+    assert names.check_agent(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".u", "-u", "u*", "u?", "u$", "${aws:userid}", "u/v", "ü", "u v", "u\n", "A" * 65, "u%2e"],
+)
+def test_an_identity_that_a_policy_would_read_differently_is_refused(name: str) -> None:
+    with pytest.raises(InvalidField, match="must be 1 to 64 characters"):
+        names.check_user(name)
+    with pytest.raises(InvalidField):
+        names.check_agent(name)
+
+
+@pytest.mark.parametrize(
+    "key", ["a", "a/b.txt", "Grüße/日本.csv", "with space", "a\\b", "..a", "x" * 255, "-r", "~"]
+)
+def test_an_ordinary_file_key_is_taken(key: str) -> None:
+    assert names.check_file_key(key) == key
+
+
+@pytest.mark.parametrize(
+    ("key", "rule"),
+    [
+        ("", "empty"),
+        ("/a", "begin or end with /"),
+        ("a/", "begin or end with /"),
+        ("a//b", "//"),
+        ("../a", r"\.\."),
+        ("a/./b", r"\. or"),
+        ("a/..", r"\.\."),
+        ("a\nb", "control"),
+        ("a\x00b", "control"),
+        ("a\x85b", "control"),
+        ("x" * 256, "part longer"),
+        ("é" * 128, "part longer"),
+        ("/".join(["x" * 200] * 5), "longer than 900"),
+        ("a\ud800", "UTF-8"),
+    ],
+)
+def test_a_file_key_that_storage_would_change_is_refused(key: str, rule: str) -> None:
+    with pytest.raises(InvalidField, match=rule):
+        names.check_file_key(key)
+
+
+@given(st.text(max_size=40))
+def test_a_file_key_that_is_taken_stays_below_its_folder(key: str) -> None:
+    if names.file_key_problem(key) is None:
+        parts = key.split("/")
+        assert all(part not in {"", ".", ".."} for part in parts)
+        assert "\x00" not in key
+
+
+def test_scopes_with_the_same_parts_in_other_places_differ() -> None:
+    scopes = [
+        Scope(user="a"),
+        Scope(user="a", agent="a"),
+        Scope(user="b", agent="a"),
+        Scope(user="u1", agent="a1"),
+        Scope(user="u1a", agent="1"),
+        Scope(user="a", execution="01234567-89ab-cdef-0123-456789abcdef"),
+    ]
+    assert len({scope.hash for scope in scopes}) == len(scopes)
+    assert len({scope.home for scope in scopes}) == len(scopes)
+
+
+def test_the_home_of_an_execution_is_not_kept() -> None:
+    assert Scope(user="a").home_is_kept
+    assert not Scope(user="a", execution="01234567-89ab-cdef-0123-456789abcdef").home_is_kept
+
+
+def test_commits_sort_by_number() -> None:
+    scope, kernel = Scope(user="a"), "01234567-89ab-cdef-0123-456789abcdef"
+    written = [keys.commit_key(scope, kernel, seq) for seq in (1, 2, 9, 10, 11, 100, 10**9)]
+    assert written == sorted(written)
+    assert all(key.startswith(keys.commits_prefix(scope, kernel)) for key in written)

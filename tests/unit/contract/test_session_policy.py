@@ -1,0 +1,122 @@
+import fnmatch
+import json
+
+import pytest
+
+from lambda_kernel.contract import keys
+from lambda_kernel.contract.invocation import CellMessage, Invocation
+from lambda_kernel.contract.scope import Scope
+from lambda_kernel.contract.session_policy import MAX_CHARACTERS, duration_s, session_policy
+
+STACK = keys.Stack()
+KERNEL_ID = "01234567-89ab-cdef-0123-456789abcdef"
+
+
+def policy_of(scope: Scope, stack: keys.Stack = STACK, write_prefix: str | None = None) -> str:
+    invocation = Invocation(
+        request_id="a" * 32,
+        kernel_id=KERNEL_ID,
+        seq=1,
+        scope=scope,
+        workdir_name="b" * 32,
+        msg=CellMessage(header={}, content={}),
+        execution_count=1,
+        write_prefix=write_prefix or keys.workspace_prefix(scope.user, "default"),
+        nonce="c" * 32,
+    )
+    return session_policy(invocation, stack)
+
+
+def allows(policy: str, action: str, resource: str, prefix: str = "") -> bool:
+    """Evaluate the policy as IAM would for the statements it consists of."""
+    for statement in json.loads(policy)["Statement"]:
+        if action not in statement["Action"]:
+            continue
+        if not any(fnmatch.fnmatchcase(resource, arn) for arn in statement["Resource"]):
+            continue
+        patterns = statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix")
+        if patterns is None or any(fnmatch.fnmatchcase(prefix, p) for p in patterns):
+            return True
+    return False
+
+
+U1 = Scope(user="u1", agent="a1")
+FILES = "arn:aws:s3:::lkg-workspaces/"
+STATE = "arn:aws:s3:::lkg-state/"
+OVERFLOW = "arn:aws:s3:::lkg-overflow/"
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "expected"),
+    [
+        ("s3:GetObject", FILES + "users/u1/default/x", True),
+        ("s3:PutObject", FILES + "users/u1/default/x", True),
+        ("s3:DeleteObject", FILES + "users/u1/default/x", True),
+        ("s3:DeleteObjectVersion", FILES + "users/u1/default/x", False),
+        ("s3:GetObject", FILES + "users/u10/default/x", False),
+        ("s3:PutObject", FILES + "users/u/x", False),
+        ("s3:GetObject", FILES + "governed/x", False),
+        ("s3:PutObject", STATE + keys.scope_prefix(U1) + "blobs/1", True),
+        ("s3:GetObject", STATE + keys.scope_prefix(Scope(user="u1")) + "home/head", False),
+        ("s3:GetObject", STATE + keys.scope_prefix(Scope(user="u1", agent="a1-x")) + "x", False),
+        ("s3:GetObject", "arn:aws:s3:::lkg-records/kernels/x.json", False),
+        ("s3:GetObject", OVERFLOW + "control/" + "a" * 32 + "/interrupt", True),
+        ("s3:PutObject", OVERFLOW + "control/" + "a" * 32 + "/interrupt", False),
+        ("s3:GetObject", OVERFLOW + "control/" + "b" * 32 + "/interrupt", False),
+        ("s3:GetObject", OVERFLOW + "handler/x/handler.zip", False),
+        ("s3:GetObject", OVERFLOW + "requests/x", False),
+    ],
+)
+def test_a_session_may_do_exactly_this(action: str, resource: str, expected: bool) -> None:
+    assert allows(policy_of(U1), action, resource) is expected
+
+
+@pytest.mark.parametrize(
+    ("bucket", "prefix", "expected"),
+    [
+        ("lkg-workspaces", "users/u1/default/", True),
+        ("lkg-workspaces", "users/u10/", False),
+        ("lkg-workspaces", "users/", False),
+        ("lkg-workspaces", "", False),
+        ("lkg-state", keys.scope_prefix(U1), True),
+        ("lkg-state", "users/u1/", False),
+        ("lkg-records", "", False),
+    ],
+)
+def test_a_session_may_list_only_its_own(bucket: str, prefix: str, expected: bool) -> None:
+    assert allows(policy_of(U1), "s3:ListBucket", f"arn:aws:s3:::{bucket}", prefix) is expected
+
+
+def test_the_secret_is_the_one_of_the_invoking_agent() -> None:
+    arn = "arn:aws:secretsmanager:eu-west-1:000000000000:secret:lkg-connector-creds-"
+    policy = policy_of(U1)
+    assert allows(policy, "secretsmanager:GetSecretValue", arn + "a1-AbCdEf")
+    assert not allows(policy, "secretsmanager:GetSecretValue", arn + "a1-x-AbCdEf")
+    assert not allows(policy, "secretsmanager:GetSecretValue", arn + "a10-AbCdEf")
+    assert "secretsmanager" not in policy_of(Scope(user="u1"))
+
+
+def test_the_governed_prefix_is_read_only() -> None:
+    policy = policy_of(U1, keys.Stack(governed_read_prefix="governed/shared/"))
+    assert allows(policy, "s3:GetObject", FILES + "governed/shared/x")
+    assert not allows(policy, "s3:PutObject", FILES + "governed/shared/x")
+    assert not allows(policy, "s3:GetObject", FILES + "governed/other/x")
+    assert allows(policy, "s3:ListBucket", FILES.rstrip("/"), "governed/shared/")
+
+
+def test_a_replay_writes_only_under_its_own_prefix() -> None:
+    policy = policy_of(U1, write_prefix="users/u1/.replays/r1/")
+    assert allows(policy, "s3:PutObject", FILES + "users/u1/.replays/r1/x")
+    assert not allows(policy, "s3:PutObject", FILES + "users/u1/default/x")
+    assert not allows(policy, "s3:GetObject", FILES + "users/u1/default/x")
+
+
+def test_the_longest_names_fit_into_what_sts_allows() -> None:
+    scope = Scope(user="u" * 64, agent="a" * 64, execution=KERNEL_ID)
+    stack = keys.Stack(prefix="p" * 20, governed_read_prefix="g" * 200 + "/")
+    assert len(policy_of(scope, stack)) <= MAX_CHARACTERS
+
+
+@pytest.mark.parametrize(("timeout_s", "expected"), [(1, 900), (900, 1020), (1800, 1920)])
+def test_credentials_live_as_long_as_the_cell_may(timeout_s: float, expected: int) -> None:
+    assert duration_s(timeout_s) == expected
