@@ -1,0 +1,93 @@
+"""What a client may choose for a kernel when it starts one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from kernel_gateway.errors import BadRequest
+from kernel_gateway.kernels.identity import Identity
+from lambda_kernel.contract import keys, names
+from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.scope import Scope
+
+WORKSPACE = "LAMBDA_KERNEL_WORKSPACE"
+PROJECTS = "LAMBDA_KERNEL_PROJECTS"
+RUN = "LAMBDA_KERNEL_RUN"
+SCOPE = "LAMBDA_KERNEL_SCOPE"
+ENV_NAMES = (WORKSPACE, PROJECTS, RUN, SCOPE)
+
+DEFAULT_WORKSPACE = "default"
+MAX_PROJECTS = 100
+_SCOPES = ("agent", "execution")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelOptions:
+    """The choices of one kernel; checked when made.
+
+    Attributes:
+        workspace: which workspace of the owner.
+        projects: folders of it to mirror; none = all of it.
+        run: the run prefix it works in, or None.
+        scope: ``agent`` (the agent's HOME, else the user's) or ``execution`` (an empty HOME for
+            every cell).
+    """
+
+    workspace: str = DEFAULT_WORKSPACE
+    projects: tuple[str, ...] = ()
+    run: str | None = None
+    scope: Literal["agent", "execution"] = "agent"
+
+    def __post_init__(self) -> None:
+        names.check_workspace(self.workspace, WORKSPACE)
+        for project in self.projects:
+            names.check_project(project, PROJECTS)
+        if len(self.projects) > MAX_PROJECTS:
+            raise InvalidField(PROJECTS, f"must not name more than {MAX_PROJECTS} folders")
+        if self.run is not None:
+            names.check_run(self.run, RUN)
+        if self.scope not in _SCOPES:
+            raise InvalidField(SCOPE, f"must be one of {', '.join(_SCOPES)}")
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, Any]) -> tuple[KernelOptions, tuple[str, ...]]:
+        """Return the options in ``env`` of POST /api/kernels and the names that are ignored.
+
+        An empty value counts as not given.
+
+        Raises:
+            BadRequest: naming the variable and the rule it breaks.
+        """
+        chosen: dict[str, str] = {}
+        for name in ENV_NAMES:
+            value = env.get(name) or ""
+            if not isinstance(value, str):
+                raise BadRequest(f"{name}: must be text")
+            if value:
+                chosen[name] = value
+        ignored = tuple(sorted(name for name in env if name not in ENV_NAMES))
+        projects = [part.strip() for part in chosen.get(PROJECTS, "").split(",")]
+        try:
+            options = cls(
+                workspace=chosen.get(WORKSPACE, DEFAULT_WORKSPACE),
+                projects=tuple(dict.fromkeys(projects)) if PROJECTS in chosen else (),
+                run=chosen.get(RUN),
+                scope=cast("Literal['agent', 'execution']", chosen.get(SCOPE, "agent")),
+            )
+        except InvalidField as problem:
+            raise BadRequest(str(problem)) from problem
+        return options, ignored
+
+    def scope_of(self, owner: Identity, kernel_id: str) -> Scope:
+        """Return whose HOME and state the kernel's cells see.
+
+        Source: storage.md, "Scope".
+        """
+        execution = kernel_id if self.scope == "execution" else None
+        return Scope(user=owner.user, agent=owner.agent, execution=execution)
+
+    def prefix(self, owner: Identity) -> str:
+        """Return the prefix of the workspaces bucket that the working directory mirrors."""
+        return keys.workspace_prefix(owner.user, self.workspace, self.run)
