@@ -1,0 +1,140 @@
+"""Cells that misbehave: the client is told the truth, and the next cell works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.integration.driver import NotebookClient
+
+
+def still_works(kernel: NotebookClient) -> None:
+    run = kernel.execute("print('alive', marker)")
+    assert run.stdout == "alive 1\n", run.messages
+
+
+@pytest.mark.parametrize(
+    ("code", "ename"),
+    [
+        ("import os; os._exit(3)", "CellProcessDied"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "CellProcessDied"),
+        ("import ctypes; ctypes.string_at(0)", "CellProcessDied"),
+        ("import sys; sys.exit(4)", "SystemExit"),
+        ("def f(): return f()\nf()", "RecursionError"),
+        (
+            "x = bytearray(3 * 1024**3)\nfor i in range(0, len(x), 4096): x[i] = 1",
+            "CellOutOfMemory",
+        ),
+        ("open('/tmp/big', 'wb').write(b'x' * (3 * 1024**3))", "OSError"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("x = 'a\\x00b'; eval('1\\x00')", "SyntaxError"),
+    ],
+    ids=lambda value: value.split("\n")[0][:40] if " " in value else value,
+)
+def test_a_cell_that_dies_says_how_and_harms_nothing(
+    kernel: NotebookClient, code: str, ename: str
+) -> None:
+    kernel.execute("marker = 1")
+    run = kernel.execute(code)
+    assert run.reply["status"] == "error"
+    assert run.reply["ename"] == ename, run.reply
+    if ename.startswith("Cell"):
+        assert "as after cell [1]" in run.reply["evalue"]
+    still_works(kernel)
+
+
+def test_a_cell_that_closes_its_output_still_answers(kernel: NotebookClient) -> None:
+    kernel.execute("marker = 1")
+    run = kernel.execute("import os; os.close(1); os.close(2); 5")
+    assert run.result == "5"
+    still_works(kernel)
+
+
+def test_a_bounded_fork_bomb_is_swept_away(kernel: NotebookClient) -> None:
+    kernel.execute("marker = 1")
+    run = kernel.execute(
+        "import os, time\n"
+        "for _ in range(5):\n"
+        "    try:\n"
+        "        if os.fork() == 0: os.setsid()\n"
+        "    except OSError: break\n"
+        "if os.getpid() != os.getpgid(0) or os.getppid() == 1: time.sleep(60)\n"
+        "print('parent done')"
+    )
+    assert run.reply["status"] in {"ok", "error"}
+    left = kernel.execute(
+        "import os; print('alive', marker, sum(p.isdigit() for p in os.listdir('/proc')))"
+    )
+    assert left.stdout.startswith("alive 1 ")
+    assert int(left.stdout.split()[-1]) <= 5
+
+
+def test_what_a_cell_leaves_behind_is_gone(kernel: NotebookClient) -> None:
+    kernel.execute(
+        "import subprocess, os\n"
+        "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "os.makedirs('/tmp/planted/deep', exist_ok=True); os.chmod('/tmp/planted', 0)\n"
+        "open('/dev/shm/planted', 'w').write('x'); open('/tmp/.hidden', 'w').write('x')"
+    )
+    run = kernel.execute(
+        "import os, glob\n"
+        "names = [open(p).read() for p in glob.glob('/proc/[0-9]*/comm')]\n"
+        "print('sleep\\n' in names, os.path.exists('/tmp/planted'), os.listdir('/dev/shm'),\n"
+        "      os.path.exists('/tmp/.hidden'))"
+    )
+    assert run.stdout == "False False [] False\n"
+
+
+def test_an_output_flood_is_cut_with_a_notice(kernel: NotebookClient) -> None:
+    kernel.execute("marker = 1")
+    run = kernel.execute(
+        "line = 'x' * 1023 + '\\n'\nfor _ in range(1024): print(line * 1024, end='')\nmarker = 1",
+        timeout_s=240,
+    )
+    assert run.reply["status"] == "ok"
+    assert 5 * 1024**2 < len(run.stdout) <= 11 * 1024**2
+    assert "output" in run.stderr
+    assert "cut" in run.stderr
+    still_works(kernel)
+
+
+def test_links_fifos_and_odd_names_are_named_and_never_followed(kernel: NotebookClient) -> None:
+    run = kernel.execute(
+        "import os\n"
+        "os.symlink('/etc/passwd', 'link'); os.mkfifo('fifo'); open('new\\nline', 'w').write('x')\n"
+        "os.symlink('/proc/self/fd/3', 'fd'); open('ok', 'w').write('1')"
+    )
+    for name in ("link", "fifo", "new\\nline", "fd"):
+        assert name in run.stderr, run.stderr
+    after = kernel.execute("print(sorted(os.listdir('.')))")
+    assert after.stdout == "['ok']\n"
+
+
+def test_code_of_fifty_megabytes_runs(kernel: NotebookClient) -> None:
+    code = "x = '" + "a" * (50 * 1024**2) + "'\nprint(len(x)); del x"
+    run = kernel.execute(code, timeout_s=240)
+    assert run.stdout == f"{50 * 1024**2}\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "ename"), [("x = 'a\ud800'", "InvalidCode"), ("x = 1\x00", "SyntaxError")]
+)
+def test_code_that_cannot_run_is_refused_in_words(
+    kernel: NotebookClient, code: str, ename: str
+) -> None:
+    assert kernel.execute(code).reply["ename"] == ename
+
+
+def test_a_full_tmp_is_an_ordinary_error(kernel: NotebookClient) -> None:
+    kernel.execute("marker = 1")
+    run = kernel.execute(
+        "try:\n"
+        "    with open('fill', 'wb') as f:\n"
+        "        while True: f.write(b'x' * 2**24)\n"
+        "except OSError as error: print(error.errno)\n"
+        "import os; os.remove('fill')"
+    )
+    assert run.stdout in {"28\n", ""}, run.messages
+    still_works(kernel)

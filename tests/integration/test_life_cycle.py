@@ -1,0 +1,226 @@
+"""Starting, stopping, starting again; parts that die; two gateways on one state directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.driver import COMMAND, Gateway, NotebookClient, a_gateway
+
+
+def processes_naming(text: str) -> list[str]:
+    """Return the command lines of all processes that name ``text``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if text in line and entry.name != str(os.getpid()):
+            found.append(line)
+    return found
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the processes below ``pid``."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            stat = (entry / "stat").read_text()
+        except OSError:
+            continue
+        children.setdefault(int(stat.rsplit(")", 1)[1].split()[1]), []).append(int(entry.name))
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        for child in children.get(waiting.pop(), []):
+            found.add(child)
+            waiting.append(child)
+    return found
+
+
+def test_a_second_start_finds_kernels_files_and_variables_again(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with a_gateway(state) as first:
+        assert len(first.banner) == 4
+        assert first.token in first.banner[0]
+        assert (state / "run" / "gateway.json").stat().st_mode & 0o777 == 0o600
+        client = first.session()
+        client.execute("x = 41; open('f', 'w').write('kept')")
+        client.execute("import pathlib; (pathlib.Path.home() / 'h').write_text('home')")
+        client.close()
+        below = descendants(first.process.pid)
+        assert below
+        assert first.stop() == 0
+    assert not {pid for pid in below if Path(f"/proc/{pid}").exists()}
+    assert not (state / "run" / "gateway.json").exists()
+    assert not [p for p in state.rglob("*") if p.is_socket()]
+    with a_gateway(state) as second:
+        listed = [k["id"] for k in second.rest("GET", "/api/kernels").json()]
+        assert listed == [client.kernel_id]
+        again = NotebookClient(second, client.kernel_id, second.token)
+        run = again.execute(
+            "print(open('f').read(), (pathlib.Path.home() / 'h').read_text())\nx + 1"
+        )
+        assert run.stdout == "kept home\n"
+        assert run.result == "42"
+        assert run.reply["execution_count"] == 3
+        again.close()
+
+
+def test_a_second_gateway_on_the_same_state_refuses_in_words(gateway: Gateway) -> None:
+    second = subprocess.run(
+        [COMMAND, "--port", "0", "--state-dir", str(gateway.state_dir)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert second.returncode != 0
+    assert str(gateway.process.pid) in second.stderr
+    assert "in use" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_a_killed_gateway_leaves_no_process(tmp_path: Path) -> None:
+    with a_gateway(tmp_path / "state") as running:
+        client = running.session()
+        client.execute("x = 5")
+        below = descendants(running.process.pid)
+        running.process.kill()
+        running.process.wait(10)
+        for pid in below:
+            _wait_for_end(pid)
+        client.close()
+    with a_gateway(tmp_path / "state") as second:
+        again = NotebookClient(second, client.kernel_id, second.token)
+        assert again.execute("x").result == "5"
+        again.close()
+
+
+def test_storage_that_dies_is_restarted(tmp_path: Path) -> None:
+    with a_gateway(tmp_path / "state") as running:
+        client = running.session()
+        client.execute("x = 1")
+        weeds = [p for p in descendants(running.process.pid) if _command(p) == "weed"]
+        assert weeds
+        for pid in weeds:
+            os.kill(pid, signal.SIGKILL)
+        run = client.execute("x")
+        if run.reply["status"] == "error":
+            assert run.reply["ename"] == "StorageUnavailable"
+        for _ in range(20):
+            run = client.execute("x")
+            if run.reply["status"] == "ok":
+                break
+        assert run.result == "1"
+        client.close()
+
+
+def test_a_container_that_dies_is_a_clear_error_and_nothing_runs_twice(tmp_path: Path) -> None:
+    with a_gateway(tmp_path / "state") as running:
+        client = running.session()
+        client.execute("x = 1")
+        execution = client.submit("print('in', flush=True)\nimport time; time.sleep(60)")
+        while "in" not in execution.stdout:
+            execution.messages.append(client.receive(30))
+        for pid in descendants(running.process.pid):
+            if "zygote" in " ".join(processes_of(pid)) or _command(pid) == "bwrap":
+                os.kill(pid, signal.SIGKILL)
+        client.wait(execution)
+        assert execution.reply["ename"] in {"ContainerDied", "CellProcessDied"}
+        assert "as after cell [1]" in execution.reply["evalue"]
+        assert client.execute("x").result == "1"
+        client.close()
+
+
+def test_a_timeout_is_told_and_the_session_stays(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[[environment]]\nid = "short"\ntimeout_s = 8\n')
+    with a_gateway(tmp_path / "state", "--config", str(config)) as running:
+        client = running.session(name="lambda-short")
+        client.execute("x = 1")
+        run = client.execute("x = 2\nwhile True: pass")
+        assert run.reply["ename"] == "CellTimeout"
+        assert "as after cell [1]" in run.reply["evalue"]
+        assert client.execute("x").result == "1"
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ("memory_mb = 64", "memory_mb"),
+        ("timeout_s = 901", "timeout_s"),
+        ("ephemeral_mb = 512", "ephemeral_mb"),
+        ('tier = "none"', "tier"),
+        ("memory = 512", "memory"),
+    ],
+)
+def test_an_environment_out_of_range_is_refused_at_start_up(
+    tmp_path: Path, table: str, named: str
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'[[environment]]\nid = "x"\n{table}\n')
+    start = subprocess.run(
+        [COMMAND, "--port", "0", "--state-dir", str(tmp_path / "s"), "--config", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert start.returncode != 0
+    assert f"environment[0].{named}" in start.stderr or f"environment.{named}" in start.stderr
+    assert "Traceback" not in start.stderr
+
+
+def test_run_executes_a_notebook_with_a_gateway_of_its_own(tmp_path: Path) -> None:
+    notebook = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
+    output = tmp_path / "out.ipynb"
+    run = subprocess.run(
+        [COMMAND, "run", str(notebook), "--output", str(output)]
+        + ["--state-dir", str(tmp_path / "state")],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    cells = [c for c in json.loads(output.read_text())["cells"] if c["cell_type"] == "code"]
+    assert [c["execution_count"] for c in cells] == list(range(1, len(cells) + 1))
+    text = json.dumps(cells)
+    for expected in ("image/png", "Hello reader", "PermissionError", "results/squares.csv"):
+        assert expected in text
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def processes_of(pid: int) -> list[str]:
+    """Return the arguments of a process, empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    except OSError:
+        return []
+
+
+def _wait_for_end(pid: int) -> None:
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        import select
+
+        assert select.select([handle], [], [], 10)[0], f"process {pid} is still there"
+    finally:
+        os.close(handle)
