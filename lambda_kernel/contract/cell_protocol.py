@@ -13,7 +13,7 @@ carries these descriptors, in this order, by ``SCM_RIGHTS``:
 **Zygote → serving**: ``Ready`` once; then for each request, in order, ``Forked`` or ``Refused``;
 and ``Exited`` for each child, once it is reaped. Children end in any order.
 
-**Child → serving** on ``frames``: ``length_prefixed(pack_parts({"kind": ChildKind, ...}, buffers))``:
+**Child → serving** on ``frames``, each as ``length_prefixed(pack_parts({"kind": …}, buffers))``:
 
     {"kind": "started"}                                        user code begins
     {"kind": "message", "msg_type", "content", "metadata"}     with the message's buffers
