@@ -82,6 +82,10 @@ class InvokeNotSent(InvokeError):
     started = Started.NO
 
 
+class InvokeRefused(InvokeNotSent):
+    """Lambda refused the request itself; sending it again would not help."""
+
+
 class InvokeBroken(InvokeError):
     """The container or the connection was lost after the request was sent."""
 
@@ -158,6 +162,11 @@ SNAPSHOT_TOO_LARGE = Failure(
 )
 INVALID_CODE = Failure(
     ename="InvalidCode", started=Started.NO, text="the code cannot be sent as it is"
+)
+REQUEST_REFUSED = Failure(
+    ename="RequestRefused",
+    started=Started.NO,
+    text="the container refused the request of the gateway",
 )
 RESULT_LOST = Failure(
     ename="ResultLost",

@@ -1,0 +1,72 @@
+"""How a function is invoked, as a protocol, and an implementation in memory for tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kernel_gateway.errors import InvokeThrottled
+
+
+class Invoker(Protocol):
+    """Sends one request to a Lambda function and hands on its response stream."""
+
+    def invoke(
+        self, function_name: str, payload: bytes, *, timeout_s: float, tenant_id: str | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield the chunks of the response; an empty chunk says that Lambda took the request.
+
+        The request is sent once and never again. The iterator is an async generator: closing it
+        gives up the connection.
+
+        Args:
+            function_name: which function.
+            payload: the event, at most 6 MB.
+            timeout_s: how long the function may take to say anything.
+            tenant_id: for functions with tenant isolation.
+
+        Raises:
+            InvokeThrottled: 429, nothing started.
+            InvokeNotSent: no connection, nothing started.
+            InvokeRefused: Lambda refused the request, nothing started.
+            InvokeBroken: lost after it was sent.
+            InvokeTimedOut: the function ran into its own limit.
+        """
+
+
+@dataclass
+class InMemoryInvoker:
+    """Invoker whose functions are Python callables, with a concurrency limit as Lambda's.
+
+    Attributes:
+        function: called with the event; an async generator of chunks.
+        max_concurrency: how many may run at once; more is a 429.
+        payloads: every event that was accepted, in order.
+        throttled_count: how many were refused with 429.
+        most_running: the highest number that ran at once.
+    """
+
+    function: Callable[[bytes], AsyncIterator[bytes]]
+    max_concurrency: int = 1000
+    payloads: list[bytes] = field(default_factory=list)
+    throttled_count: int = 0
+    most_running: int = 0
+    _running: int = 0
+
+    async def invoke(
+        self, function_name: str, payload: bytes, *, timeout_s: float, tenant_id: str | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield what the function yields; see Invoker."""
+        if self._running >= self.max_concurrency:
+            self.throttled_count += 1
+            raise InvokeThrottled(f"{function_name} has no free container")
+        self._running += 1
+        self.most_running = max(self.most_running, self._running)
+        self.payloads.append(payload)
+        try:
+            yield b""
+            async for chunk in self.function(payload):
+                yield chunk
+        finally:
+            self._running -= 1
