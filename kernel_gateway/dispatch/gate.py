@@ -1,4 +1,4 @@
-"""Who may be in flight: learns Lambda's concurrency limit and queues fairly instead of hammering."""
+"""Who may be in flight: learns Lambda's concurrency limit and queues cells fairly."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,11 +14,10 @@ class Invoker(Protocol):
 
     def invoke(
         self, function_name: str, payload: bytes, *, timeout_s: float, tenant_id: str | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Yield the chunks of the response; an empty chunk says that Lambda took the request.
 
-        The request is sent once and never again. The iterator is an async generator: closing it
-        gives up the connection.
+        The request is sent once and never again. Closing the generator gives up the connection.
 
         Args:
             function_name: which function.
@@ -56,7 +55,7 @@ class InMemoryInvoker:
 
     async def invoke(
         self, function_name: str, payload: bytes, *, timeout_s: float, tenant_id: str | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Yield what the function yields; see Invoker."""
         if self._running >= self.max_concurrency:
             self.throttled_count += 1

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 import boto3
@@ -74,7 +74,7 @@ class LambdaInvoker:
 
     async def invoke(
         self, function_name: str, payload: bytes, *, timeout_s: float, tenant_id: str | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Yield the chunks of the response, an empty one first; see Invoker."""
         arguments = {"FunctionName": function_name, "Payload": payload}
         if tenant_id is not None:
@@ -135,6 +135,8 @@ class _Exchange:
                 "EventStream"
             ]
             end = self._read()
+        except exceptions.EventStreamError as error:
+            end = _chained(InvokeBroken("Lambda broke the response stream off"), error)
         except exceptions.ClientError as error:
             end = translated(error)
         except _NOT_SENT as error:

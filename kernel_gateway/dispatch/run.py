@@ -1,0 +1,292 @@
+"""One cell from its invocation to its settled end: sent at most once, never waited for for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from kernel_gateway.dispatch.failures import Trouble
+from kernel_gateway.dispatch.gate import ConcurrencyGate, Ticket, Withdrawn
+from kernel_gateway.dispatch.invoker import Invoker
+from kernel_gateway.dispatch.overflow import payload_of
+from kernel_gateway.dispatch.settle import (
+    Heard,
+    Settled,
+    matching_stored,
+    settle_outcome,
+    settle_silence,
+)
+from kernel_gateway.errors import (
+    CELL_INTERRUPTED,
+    ForgedStream,
+    GatewayError,
+    InvokeBroken,
+    InvokeError,
+    InvokeNotSent,
+    InvokeRefused,
+    InvokeThrottled,
+    Started,
+)
+from kernel_gateway.objects import ObjectStore
+from lambda_kernel.contract import keys
+from lambda_kernel.contract.frames import (
+    BadFrame,
+    Frame,
+    FrameKind,
+    FrameReader,
+    control_token,
+    invocation_key,
+)
+from lambda_kernel.contract.invocation import Invocation
+from lambda_kernel.contract.outcome import Outcome
+from lambda_kernel.contract.schema import InvalidField
+
+logger = logging.getLogger(__name__)
+
+INTERRUPT = "interrupt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchSettings:
+    """How cells are sent.
+
+    Attributes:
+        max_concurrency: how many cells of one function may be in flight.
+        max_wait_s: how long a cell waits for a free container before it is given up.
+        max_request_bytes: a larger request is refused.
+        slack_s: what an invocation may take on top of the function's timeout.
+        drain_s: how long the response may stay open after its last frame.
+        connect_pauses_s: between attempts to reach Lambda at all.
+    """
+
+    max_concurrency: int = 200
+    max_wait_s: float = 300.0
+    max_request_bytes: int = 64 * 1024 * 1024
+    slack_s: float = 60.0
+    drain_s: float = 5.0
+    connect_pauses_s: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0)
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """One cell on its way, for whoever wants to interrupt it.
+
+    Attributes:
+        invocation: what was asked.
+        ticket: its place in line.
+        sent: the request may have reached Lambda.
+        overflowed: the request stands in the overflow bucket.
+        interrupted: a control object was put.
+    """
+
+    invocation: Invocation
+    ticket: Ticket = field(default_factory=Ticket)
+    sent: bool = False
+    overflowed: bool = False
+    interrupted: bool = False
+
+
+class Dispatcher:
+    """Sends cells to functions and settles what became of them."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        invoker: Invoker,
+        frame_key: bytes,
+        state_bucket: str,
+        overflow_bucket: str,
+        settings: DispatchSettings,
+    ) -> None:
+        self._store = store
+        self._invoker = invoker
+        self._frame_key = frame_key
+        self._state_bucket = state_bucket
+        self._overflow_bucket = overflow_bucket
+        self._settings = settings
+        self._gates: dict[str, ConcurrencyGate] = {}
+
+    def gate(self, function_name: str) -> ConcurrencyGate:
+        """Return the gate of a function: its limit, and how many run and wait."""
+        gate = self._gates.get(function_name)
+        if gate is None:
+            settings = self._settings
+            gate = ConcurrencyGate(ceiling=settings.max_concurrency, max_wait_s=settings.max_wait_s)
+            self._gates[function_name] = gate
+        return gate
+
+    async def run_cell(
+        self, flight: Flight, function_name: str
+    ) -> AsyncGenerator[Frame | Settled, None]:
+        """Yield the authentic STARTED and MESSAGE frames of a cell, then one Settled.
+
+        After the Settled, going on with the iteration waits until Lambda is done with the
+        invocation, so that the container it used is free.
+
+        Args:
+            flight: the cell; may be interrupted meanwhile.
+            function_name: which function.
+
+        Raises:
+            CellRefused: PayloadTooLarge; nothing started.
+            StorageError: a large request could not be stored; nothing started.
+        """
+        invocation = flight.invocation
+        heard = Heard()
+        payload = await payload_of(
+            invocation,
+            self._store,
+            self._overflow_bucket,
+            limit_bytes=self._settings.max_request_bytes,
+        )
+        flight.overflowed = payload.overflowed
+        reader = FrameReader(self._key(invocation))
+        try:
+            async with aclosing(self._chunks(flight, payload.body, function_name)) as chunks:
+                async for chunk in chunks:
+                    for frame in _take(reader, chunk, heard, invocation):
+                        yield frame
+                    if heard.outcome is not None:
+                        yield await settle_outcome(
+                            invocation, heard, heard.outcome, self._store, self._state_bucket
+                        )
+                        await self._drain(chunks)
+                        return
+            problem: InvokeError = InvokeBroken("the response ended without an outcome")
+        except Withdrawn as withdrawn:
+            trouble = Trouble(failure=CELL_INTERRUPTED, started=Started.NO, detail=str(withdrawn))
+            yield Settled(trouble=trouble)
+            return
+        except InvokeError as caught:
+            problem = caught
+        logger.warning(
+            "an invocation ended without an outcome",
+            extra={"request_id": invocation.request_id, "problem": type(problem).__name__},
+        )
+        yield await settle_silence(invocation, heard, problem, self._store, self._state_bucket)
+
+    async def interrupt(self, flight: Flight) -> None:
+        """Have the cell killed: it leaves the line, or its container is told.
+
+        Raises:
+            StorageError: the container cannot be told.
+        """
+        flight.ticket.withdraw()
+        if not flight.sent:
+            return
+        invocation = flight.invocation
+        flight.interrupted = True
+        token = control_token(self._key(invocation), INTERRUPT)
+        await self._store.put(self._overflow_bucket, _interrupt_key(invocation), token)
+
+    async def clean_up(self, flight: Flight) -> None:
+        """Delete what the cell left in the overflow bucket, which also expires after a day."""
+        request_id = flight.invocation.request_id
+        left = []
+        if flight.overflowed:
+            left.append(keys.request_key(request_id))
+        if flight.interrupted:
+            left.append(_interrupt_key(flight.invocation))
+        for key in left:
+            try:
+                await self._store.delete(self._overflow_bucket, key)
+            except GatewayError:
+                logger.info("an object in the overflow bucket could not be deleted", exc_info=True)
+
+    def _key(self, invocation: Invocation) -> bytes:
+        return invocation_key(self._frame_key, invocation.request_id, invocation.nonce)
+
+    async def _chunks(
+        self, flight: Flight, payload: bytes, function_name: str
+    ) -> AsyncGenerator[bytes, None]:
+        pauses_s = list(self._settings.connect_pauses_s)
+        gate = self.gate(function_name)
+        while True:
+            await gate.enter(flight.ticket)
+            pause_s = 0.0
+            try:
+                flight.sent = True
+                async with aclosing(self._timed(flight, payload, function_name)) as chunks:
+                    async for chunk in chunks:
+                        if not chunk:
+                            gate.accepted()
+                        yield chunk
+            except InvokeThrottled:
+                gate.throttled()
+            except InvokeNotSent as problem:
+                if isinstance(problem, InvokeRefused) or not pauses_s:
+                    raise
+                pause_s = pauses_s.pop(0)
+            else:
+                return
+            finally:
+                gate.leave()
+            # Both prove that nothing started, so it may be sent again.
+            flight.sent = False
+            await asyncio.sleep(pause_s)
+
+    async def _timed(
+        self, flight: Flight, payload: bytes, function_name: str
+    ) -> AsyncGenerator[bytes, None]:
+        timeout_s = flight.invocation.limits.timeout_s
+        deadline_s = asyncio.get_running_loop().time() + timeout_s + self._settings.slack_s
+        stream = self._invoker.invoke(function_name, payload, timeout_s=timeout_s)
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout_at(deadline_s):
+                        chunk = await anext(stream, None)
+                except TimeoutError:
+                    raise InvokeBroken(
+                        f"Lambda did not end the invocation within {timeout_s:g} s"
+                    ) from None
+                if chunk is None:
+                    return
+                yield chunk
+        finally:
+            await stream.aclose()
+
+    async def _drain(self, chunks: AsyncGenerator[bytes, None]) -> None:
+        try:
+            async with asyncio.timeout(self._settings.drain_s):
+                async for _ in chunks:
+                    pass
+        except (TimeoutError, InvokeError):
+            logger.info("a response did not end after its outcome", exc_info=True)
+
+
+def _take(reader: FrameReader, chunk: bytes, heard: Heard, invocation: Invocation) -> list[Frame]:
+    """Return the frames to hand on; note the rest. What follows the outcome is not looked at."""
+    passed: list[Frame] = []
+    try:
+        for frame in reader.feed(chunk):
+            if frame.kind is FrameKind.OUTCOME:
+                outcome = _checked_outcome(frame, invocation)
+                heard.stored = matching_stored(outcome, frame.buffers)
+                heard.outcome = outcome
+                break
+            if frame.kind is FrameKind.REPLY:
+                heard.reply = frame.data
+                continue
+            heard.started = heard.started or frame.kind is FrameKind.STARTED
+            passed.append(frame)
+    except (BadFrame, InvalidField) as problem:
+        raise ForgedStream(str(problem)) from problem
+    return passed
+
+
+def _checked_outcome(frame: Frame, invocation: Invocation) -> Outcome:
+    outcome = Outcome.from_dict(frame.data)
+    if outcome.nonce != invocation.nonce:
+        raise BadFrame("the outcome is that of another invocation")
+    if outcome.head is not None and outcome.head.seq != invocation.seq:
+        raise BadFrame("the outcome names a commit of another number")
+    return outcome
+
+
+def _interrupt_key(invocation: Invocation) -> str:
+    return keys.control_prefix(invocation.request_id) + INTERRUPT

@@ -1,0 +1,221 @@
+"""What became of a cell: its own outcome, else what the commit point says (the void protocol)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_gateway.dispatch.failures import (
+    MAY_HAVE_COMMITTED,
+    Trouble,
+    trouble_from,
+    trouble_of,
+)
+from kernel_gateway.errors import (
+    ForgedStream,
+    InvokeError,
+    NotFound,
+    PreconditionFailed,
+    Started,
+    StorageError,
+)
+from kernel_gateway.objects import ObjectStore
+from lambda_kernel.contract import keys
+from lambda_kernel.contract.commit import Commit, digest_of
+from lambda_kernel.contract.invocation import Head, Invocation
+from lambda_kernel.contract.outcome import Outcome
+from lambda_kernel.contract.schema import InvalidField
+
+logger = logging.getLogger(__name__)
+
+CLAIM_PAUSES_S = (0.2, 1.0, 3.0, 10.0)
+"""Between attempts to reach the commit point; the store itself retries too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What stands at the commit point of a cell.
+
+    Attributes:
+        known: False where storage would not say.
+        commit: the cell's own commit, or None where it has none and can have none any more.
+        stored: the bytes of ``commit``.
+        foreign: another writer's commit holds the place.
+    """
+
+    known: bool = True
+    commit: Commit | None = None
+    stored: bytes | None = None
+    foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The end of a cell, as the gateway knows it.
+
+    Attributes:
+        outcome: authentic or adopted; None where there is none.
+        trouble: what went wrong, or None where the cell simply ran (also when its code raised).
+        reply: the body of the reply (``msg_type``, ``content``, ``metadata``), where there is one.
+        head: the cell's commit, where it committed.
+        stored: the bytes of that commit, where they are at hand.
+        adopted: the outcome comes from the commit, not from the response.
+        seq_used: something stands at the cell's ``seq``: it must not be used again.
+        position_known: False where the kernel must look for its head again.
+    """
+
+    outcome: Outcome | None = None
+    trouble: Trouble | None = None
+    reply: dict[str, Any] | None = None
+    head: Head | None = None
+    stored: bytes | None = None
+    adopted: bool = False
+    seq_used: bool = False
+    position_known: bool = True
+
+    @property
+    def committed(self) -> bool:
+        """Whether the session advanced."""
+        return self.head is not None
+
+
+@dataclass(slots=True)
+class Heard:
+    """What authentic frames have said so far.
+
+    Attributes:
+        started: user code began.
+        reply: the reply body.
+        outcome: the last frame's.
+        stored: the commit's bytes, where the outcome frame carries them.
+    """
+
+    started: bool = False
+    reply: dict[str, Any] | None = None
+    outcome: Outcome | None = None
+    stored: bytes | None = field(default=None, repr=False)
+
+
+async def claim(
+    invocation: Invocation, store: ObjectStore, bucket: str, *, pauses_s: tuple[float, ...]
+) -> Claim:
+    """Take the cell's commit point, or find what holds it.
+
+    Puts a void commit at the cell's ``seq``. Success: the cell is lost, and no late writer can
+    commit any more. Refused: what stands there is read.
+
+    Source: storage.md, "The commit".
+    """
+    for pause_s in (*pauses_s, None):
+        try:
+            return await _claim_once(invocation, store, bucket)
+        except (StorageError, NotFound):
+            logger.warning("the commit point of a cell cannot be reached", exc_info=True)
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
+    return Claim(known=False)
+
+
+async def settle_outcome(
+    invocation: Invocation, heard: Heard, outcome: Outcome, store: ObjectStore, bucket: str
+) -> Settled:
+    """Return the end of a cell whose outcome came."""
+    if outcome.committed:
+        reply = heard.reply
+        if reply is None:
+            found = await claim(invocation, store, bucket, pauses_s=CLAIM_PAUSES_S[:2])
+            reply = found.commit.reply if found.commit is not None else None
+        return Settled(
+            outcome=outcome,
+            trouble=trouble_of(outcome),
+            reply=reply,
+            head=outcome.head,
+            stored=heard.stored,
+            seq_used=True,
+        )
+    trouble = trouble_of(outcome, must_commit=invocation.commit)
+    unsure = invocation.commit and outcome.started and outcome.status in MAY_HAVE_COMMITTED
+    if not unsure:
+        return Settled(outcome=outcome, trouble=trouble, reply=heard.reply)
+    found = await claim(invocation, store, bucket, pauses_s=CLAIM_PAUSES_S)
+    return _from_claim(found, trouble, outcome)
+
+
+async def settle_silence(
+    invocation: Invocation, heard: Heard, problem: InvokeError, store: ObjectStore, bucket: str
+) -> Settled:
+    """Return the end of a cell whose outcome never came, or cannot be believed."""
+    trouble = trouble_from(problem, seen_started=heard.started)
+    if problem.started is Started.NO or not invocation.commit:
+        return Settled(trouble=trouble)
+    found = await claim(invocation, store, bucket, pauses_s=CLAIM_PAUSES_S)
+    settled = _from_claim(found, trouble, None)
+    if isinstance(problem, ForgedStream) and settled.adopted:
+        # The session did advance, and the client must know; what the stream said stays unbelieved.
+        return Settled(
+            trouble=trouble, head=settled.head, stored=settled.stored, adopted=True, seq_used=True
+        )
+    return settled
+
+
+def _from_claim(found: Claim, trouble: Trouble | None, outcome: Outcome | None) -> Settled:
+    if not found.known or found.foreign:
+        return Settled(outcome=outcome, trouble=trouble, seq_used=True, position_known=False)
+    if found.commit is None or found.stored is None:
+        return Settled(outcome=outcome, trouble=trouble, seq_used=True)
+    adopted = found.commit.adopt(found.stored)
+    return Settled(
+        outcome=adopted,
+        trouble=trouble_of(adopted),
+        reply=found.commit.reply or None,
+        head=adopted.head,
+        stored=found.stored,
+        adopted=True,
+        seq_used=True,
+    )
+
+
+async def _claim_once(invocation: Invocation, store: ObjectStore, bucket: str) -> Claim:
+    key = keys.commit_key(invocation.scope, invocation.kernel_id, invocation.seq)
+    void = Commit(
+        kernel_id=invocation.kernel_id,
+        scope_hash=invocation.scope.hash,
+        seq=invocation.seq,
+        parent=invocation.parent_head,
+        void=True,
+        request_id=invocation.request_id,
+        execution_count=invocation.execution_count,
+    )
+    try:
+        await store.put(bucket, key, void.to_bytes(), if_absent=True)
+    except PreconditionFailed:
+        return _read_claim(invocation, (await store.get(bucket, key)).body)
+    return Claim()
+
+
+def _read_claim(invocation: Invocation, stored: bytes) -> Claim:
+    try:
+        commit = Commit.from_bytes(stored)
+    except InvalidField:
+        logger.exception("a commit cannot be read")
+        return Claim(foreign=True)
+    ours = (commit.kernel_id, commit.scope_hash, commit.seq, commit.request_id) == (
+        invocation.kernel_id,
+        invocation.scope.hash,
+        invocation.seq,
+        invocation.request_id,
+    )
+    if not ours:
+        return Claim(foreign=True)
+    if commit.void:
+        return Claim()
+    return Claim(commit=commit, stored=stored)
+
+
+def matching_stored(outcome: Outcome, buffers: tuple[bytes, ...]) -> bytes | None:
+    """Return the commit's bytes if the outcome frame carries them, checked by digest."""
+    if outcome.head is None or not buffers or digest_of(buffers[0]) != outcome.head.digest:
+        return None
+    return buffers[0]

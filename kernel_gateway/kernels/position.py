@@ -1,0 +1,150 @@
+"""Where a kernel stands in its chain of commits, and how to find that out from the state bucket."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+
+from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
+from kernel_gateway.objects import ObjectStore
+from lambda_kernel.contract import keys
+from lambda_kernel.contract.commit import Commit, digest_of
+from lambda_kernel.contract.invocation import Head
+from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.scope import Scope
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The kernel's place.
+
+    Attributes:
+        next_seq: the number of the next commit.
+        head: the newest commit, or None for an empty session.
+        head_count: the execution count of ``head``'s cell.
+        execution_count: of the last cell that took one, as far as commits tell.
+        stored: the bytes of ``head``, where they were read.
+    """
+
+    next_seq: int = 1
+    head: Head | None = None
+    head_count: int | None = None
+    execution_count: int = 0
+    stored: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The commits of one kernel in the state bucket."""
+
+    store: ObjectStore
+    bucket: str
+    scope: Scope
+    kernel_id: str
+
+    async def locate(self, floor_seq: int) -> Position:
+        """Return the kernel's place, after making sure that it is the last word.
+
+        A cell of an earlier gateway may still be in flight. It can only commit at the next number,
+        so that number is taken by a void commit first; where the cell was faster, its commit is
+        the head.
+
+        Args:
+            floor_seq: commits up to this number belong to before the last restart.
+
+        Raises:
+            StorageError: S3 does not answer, or the newest commit cannot be read.
+        """
+        for _ in range(ATTEMPTS):
+            highest = await self.highest_seq()
+            found = await self._at(highest, floor_seq)
+            fence = max(highest, floor_seq) + 1
+            if await self.put_void(fence, parent=found.head, count=found.execution_count):
+                return Position(
+                    next_seq=fence + 1,
+                    head=found.head,
+                    head_count=found.head_count,
+                    execution_count=found.execution_count,
+                    stored=found.stored,
+                )
+        raise StorageError(f"kernel {self.kernel_id} has another writer")
+
+    async def highest_seq(self) -> int:
+        """Return the number of the newest commit, 0 where there is none."""
+        prefix = keys.commits_prefix(self.scope, self.kernel_id)
+        highest = 0
+        async for key in self.store.list(self.bucket, prefix):
+            name = key.removeprefix(prefix)
+            if name.isascii() and name.isdigit():
+                highest = max(highest, int(name))
+        return highest
+
+    async def put_void(self, seq: int, *, parent: Head | None, count: int) -> bool:
+        """Take ``seq`` so that nobody can commit there; return whether it was free."""
+        void = Commit(
+            kernel_id=self.kernel_id,
+            scope_hash=self.scope.hash,
+            seq=seq,
+            parent=parent,
+            void=True,
+            request_id=uuid.uuid4().hex,
+            execution_count=count,
+        )
+        key = keys.commit_key(self.scope, self.kernel_id, seq)
+        try:
+            await self.store.put(self.bucket, key, void.to_bytes(), if_absent=True)
+        except PreconditionFailed:
+            return False
+        return True
+
+    async def fetch(self, head: Head) -> bytes:
+        """Return the stored bytes of a commit (raises StorageError)."""
+        key = keys.commit_key(self.scope, self.kernel_id, head.seq)
+        try:
+            stored = (await self.store.get(self.bucket, key)).body
+        except NotFound as missing:
+            raise StorageError(f"commit {head.seq} is not available any more") from missing
+        if digest_of(stored) != head.digest:
+            raise StorageError(f"commit {head.seq} is not the one that was committed")
+        return stored
+
+    async def _at(self, highest: int, floor_seq: int) -> Position:
+        if highest <= floor_seq:
+            return Position()
+        key = keys.commit_key(self.scope, self.kernel_id, highest)
+        try:
+            stored = (await self.store.get(self.bucket, key)).body
+        except NotFound as missing:
+            raise StorageError(f"commit {highest} vanished") from missing
+        newest = self._read(stored, highest)
+        if not newest.void:
+            return Position(
+                head=Head(seq=highest, digest=digest_of(stored)),
+                head_count=newest.execution_count,
+                execution_count=newest.execution_count,
+                stored=stored,
+            )
+        head = newest.parent
+        if head is None or head.seq <= floor_seq:
+            return Position(execution_count=newest.execution_count)
+        parent_stored = await self.fetch(head)
+        return Position(
+            head=head,
+            head_count=self._read(parent_stored, head.seq).execution_count,
+            execution_count=newest.execution_count,
+            stored=parent_stored,
+        )
+
+    def _read(self, stored: bytes, seq: int) -> Commit:
+        try:
+            commit = Commit.from_bytes(stored)
+        except InvalidField as problem:
+            raise StorageError(f"commit {seq} cannot be read: {problem}") from problem
+        if (commit.kernel_id, commit.scope_hash) != (self.kernel_id, self.scope.hash):
+            raise StorageError(f"commit {seq} is that of another kernel or scope")
+        return commit

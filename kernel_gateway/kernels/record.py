@@ -1,0 +1,109 @@
+"""The durable record of a kernel: what a restarted gateway must know that commits do not say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from kernel_gateway.errors import StorageError
+from kernel_gateway.kernels.identity import Identity
+from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.objects import ObjectStore
+from lambda_kernel.contract import keys, names
+from lambda_kernel.contract.schema import InvalidField, decode, encode
+
+SCHEMA = 1
+ACCEPTED_SCHEMAS = (1,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRecord:
+    """One kernel. Written when it starts and when it restarts, never per cell.
+
+    Attributes:
+        schema: version of this form.
+        kernel_id: a lower-case UUID.
+        spec_name: the kernelspec.
+        owner: whose it is.
+        options: what the client chose.
+        workdir_name: 32 hex digits, drawn once.
+        created: ISO 8601, UTC.
+        epoch: counts the restarts; the fencing number of its invocations.
+        floor_seq: commits up to this number belong to before the last restart.
+    """
+
+    schema: int = SCHEMA
+    kernel_id: str
+    spec_name: str
+    owner: Identity
+    options: KernelOptions
+    workdir_name: str
+    created: str
+    epoch: int = 0
+    floor_seq: int = 0
+
+    def __post_init__(self) -> None:
+        names.check_kernel_id(self.kernel_id, "record.kernel_id")
+        if self.schema not in ACCEPTED_SCHEMAS:
+            raise InvalidField("record.schema", f"must be one of {ACCEPTED_SCHEMAS}")
+
+    def to_bytes(self) -> bytes:
+        """Return the stored form, JSON."""
+        return json.dumps(encode(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> KernelRecord:
+        """Return the record in ``stored`` (raises InvalidField)."""
+        try:
+            data = json.loads(stored)
+        except (ValueError, RecursionError):
+            raise InvalidField("record", "is not JSON") from None
+        return decode(cls, data, "record")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordStore:
+    """The records bucket, which only the gateway reaches."""
+
+    store: ObjectStore
+    bucket: str
+
+    async def create(self, record: KernelRecord) -> str:
+        """Store a new record and return its ETag (raises PreconditionFailed, StorageError)."""
+        key = keys.kernel_record_key(record.kernel_id)
+        return await self.store.put(self.bucket, key, record.to_bytes(), if_absent=True)
+
+    async def change(self, record: KernelRecord, etag: str) -> str:
+        """Replace the record that has ``etag`` and return the new one.
+
+        Raises:
+            PreconditionFailed: another gateway changed it.
+            StorageError: S3 does not answer.
+        """
+        key = keys.kernel_record_key(record.kernel_id)
+        return await self.store.put(self.bucket, key, record.to_bytes(), if_match=etag)
+
+    async def delete(self, kernel_id: str) -> None:
+        """Delete the record."""
+        await self.store.delete(self.bucket, keys.kernel_record_key(kernel_id))
+
+    async def read(self, kernel_id: str) -> tuple[KernelRecord, str]:
+        """Return the record and its ETag.
+
+        Raises:
+            NotFound: there is none.
+            StorageError: S3 does not answer, or the record cannot be read.
+        """
+        found = await self.store.get(self.bucket, keys.kernel_record_key(kernel_id))
+        try:
+            return KernelRecord.from_bytes(found.body), found.etag
+        except InvalidField as problem:
+            raise StorageError(f"the record of kernel {kernel_id}: {problem}") from problem
+
+    async def kernel_ids(self) -> list[str]:
+        """Return the ids of all records."""
+        prefix, suffix = keys.kernel_record_key("").split(".")
+        return [
+            key.removeprefix(prefix).removesuffix(f".{suffix}")
+            async for key in self.store.list(self.bucket, prefix)
+        ]
