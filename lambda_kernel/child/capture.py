@@ -1,0 +1,318 @@
+"""The child's way out: Jupyter messages and stream text as frames on one socket."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ipykernel.jsonutil import json_clean
+from jupyter_client.jsonutil import json_default
+from jupyter_client.session import Session
+
+from lambda_kernel.contract.cell_protocol import MAX_MESSAGE_BYTES, ChildKind
+from lambda_kernel.contract.frames import length_prefixed, pack_parts
+
+MESSAGE_TYPES = frozenset(
+    {
+        "stream",
+        "display_data",
+        "update_display_data",
+        "execute_result",
+        "error",
+        "clear_output",
+        "comm_open",
+        "comm_msg",
+        "comm_close",
+        "input_request",
+    }
+)
+"""What may leave a child. Source: storage.md, "From a child only"."""
+
+STREAM_CHUNK_CHARACTERS = 512 * 1024
+FLUSH_CHARACTERS = 64 * 1024
+FLUSH_INTERVAL_S = 0.05
+
+_NO_NUMBER = (b"NaN", b"Infinity")
+
+
+class FrameChannel:
+    """Writes whole frames to the socket and gathers stream text on the way.
+
+    Text written to stdout and stderr shares one queue, so that both keep their order, and leaves
+    before any other message. A copy of this process (multiprocessing) must not write into the
+    middle of the parent's frames: there the text goes to descriptors 1 and 2, messages nowhere.
+    """
+
+    def __init__(self, sock: socket.socket | None = None) -> None:
+        self._sock = sock
+        self._lock = threading.RLock()
+        self._text_lock = threading.RLock()
+        self._pending: list[tuple[str, str]] = []
+        self._pending_characters = 0
+        self._flushed_s = 0.0
+        self._wake: threading.Event | None = None
+        self._copied = False
+
+    def open(self, sock: socket.socket) -> None:
+        """Send to ``sock`` from now on; what was gathered before is dropped."""
+        self._sock = sock
+        self._pending.clear()
+        self._pending_characters = 0
+        os.register_at_fork(after_in_child=self._become_copy)
+
+    def send(self, data: dict[str, Any], buffers: Sequence[Any] = ()) -> bool:
+        """Send one frame after the text that was written before it.
+
+        Returns:
+            Whether it fitted into a frame.
+        """
+        self.flush()
+        body = _pack(data, buffers)
+        if len(body) > MAX_MESSAGE_BYTES:
+            return False
+        self._write(length_prefixed(body))
+        return True
+
+    def send_message(
+        self, msg_type: str, content: Any, metadata: Any, buffers: Sequence[Any] = ()
+    ) -> None:
+        """Send a Jupyter message, or a notice on stderr where it is too large."""
+        if self._copied or msg_type not in MESSAGE_TYPES:
+            return
+        frame = {
+            "kind": ChildKind.MESSAGE.value,
+            "msg_type": msg_type,
+            "content": content,
+            "metadata": metadata or {},
+        }
+        if not self.send(frame, buffers):
+            limit_mb = MAX_MESSAGE_BYTES // 1024**2
+            self.write(
+                "stderr", f"[output] a {msg_type} of more than {limit_mb} MB was left out.\n"
+            )
+
+    def write(self, name: str, text: str) -> None:
+        """Queue ``text`` for the stream ``name`` (``stdout`` or ``stderr``)."""
+        if self._sock is None:
+            return
+        if self._copied:
+            _write_all(1 if name == "stdout" else 2, text)
+            return
+        with self._text_lock:
+            self._pending.append((name, text))
+            self._pending_characters += len(text)
+            full = self._pending_characters >= FLUSH_CHARACTERS
+            stale = time.monotonic() - self._flushed_s >= FLUSH_INTERVAL_S
+        if full or (stale and text.endswith("\n")):
+            self.flush()
+        else:
+            self._flush_later()
+
+    def flush(self) -> None:
+        """Send all queued text."""
+        if self._copied:
+            return
+        with self._text_lock:
+            pending, self._pending = self._pending, []
+            self._pending_characters = 0
+            self._flushed_s = time.monotonic()
+            for name, text in _merge(pending):
+                frame = {
+                    "kind": ChildKind.MESSAGE.value,
+                    "msg_type": "stream",
+                    "content": {"name": name, "text": text},
+                    "metadata": {},
+                }
+                self._write(length_prefixed(pack_parts(frame)))
+
+    def _write(self, body: bytes) -> None:
+        if self._sock is None or self._copied:
+            return
+        # A signal handler that raises in the middle would leave half a frame behind.
+        with self._lock, _signals_held(), suppress(OSError):
+            self._sock.sendall(body)
+
+    def _flush_later(self) -> None:
+        if self._wake is None:
+            self._wake = threading.Event()
+            threading.Thread(target=self._flush_loop, args=(self._wake,), daemon=True).start()
+        self._wake.set()
+
+    def _flush_loop(self, wake: threading.Event) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            wake.wait()
+            time.sleep(FLUSH_INTERVAL_S)
+            wake.clear()
+            self.flush()
+
+    def _become_copy(self) -> None:
+        self._copied = True
+        self._lock = threading.RLock()
+        self._text_lock = threading.RLock()
+        self._pending = []
+        if self._sock is not None:
+            # Else the copy, where it outlives the cell, would keep the stream of frames open.
+            with suppress(OSError):
+                self._sock.close()
+
+
+class CellStream(io.TextIOBase):
+    """``sys.stdout`` or ``sys.stderr`` of a cell."""
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, name: str, channel: FrameChannel, descriptor: int) -> None:
+        super().__init__()
+        self._name = name
+        self._channel = channel
+        self._descriptor = descriptor
+
+    @property
+    def name(self) -> str:
+        """``stdout`` or ``stderr``."""
+        return self._name
+
+    def write(self, text: str) -> int:
+        """Queue ``text``; returns its length."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        if text:
+            self._channel.write(self._name, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Send what was written."""
+        if not self.closed:
+            self._channel.flush()
+
+    def close(self) -> None:
+        """Do nothing: other code of the cell still prints here."""
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def isatty(self) -> bool:
+        """Return False: programs must not draw for a terminal."""
+        return False
+
+    def fileno(self) -> int:
+        """Return the descriptor that the cell's programs write to."""
+        return self._descriptor
+
+    def __reduce__(self) -> Any:
+        # A variable that holds the stream means the stream of its own cell.
+        return getattr, (__import__("sys"), self._name)
+
+
+class CellSession(Session):
+    """A Session whose messages become frames; replies are kept for the caller."""
+
+    def __init__(self, channel: FrameChannel) -> None:
+        super().__init__(key=b"", username="")
+        self.channel = channel
+        self.reply: dict[str, Any] | None = None
+
+    def begin(self) -> None:
+        """Take a new identity: message ids must differ between children."""
+        self.session = uuid.uuid4().hex
+        self.reply = None
+
+    def send(self, stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
+        """Send a message as a frame; returns the message."""
+        names = ("content", "parent", "ident", "buffers", "track", "header", "metadata")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        buffers = given.get("buffers") or ()
+        if isinstance(msg_or_type, dict):
+            message = msg_or_type
+            buffers = buffers or message.get("buffers") or ()
+        else:
+            message = self.msg(
+                msg_or_type,
+                content=given.get("content"),
+                parent=given.get("parent"),
+                header=given.get("header"),
+                metadata=given.get("metadata"),
+            )
+        msg_type = message["header"]["msg_type"]
+        if msg_type.endswith("_reply"):
+            self.reply = message
+        else:
+            self.channel.send_message(msg_type, message["content"], message["metadata"], buffers)
+        return message
+
+
+def send_reply(channel: FrameChannel, message: dict[str, Any]) -> None:
+    """Send a reply; one that is too large is cut so that there always is one."""
+    frame = {
+        "kind": ChildKind.REPLY.value,
+        "msg_type": message["header"]["msg_type"],
+        "content": message["content"],
+        "metadata": message["metadata"] or {},
+    }
+    if channel.send(frame):
+        return
+    channel.write("stderr", "[output] the reply was too large; parts of it were left out.\n")
+    short: dict[str, Any] = {
+        key: value[:10_000] if isinstance(value, str) else value
+        for key, value in message["content"].items()
+        if isinstance(value, str | int | float | bool)
+    }
+    if "ename" in short:
+        short["traceback"] = [f"{short['ename']}: {short.get('evalue', '')}"]
+    if "execution_count" in short:
+        short |= {"user_expressions": {}, "payload": []}
+    channel.send(frame | {"content": short, "metadata": {}})
+
+
+def _pack(data: dict[str, Any], buffers: Sequence[Any]) -> bytes:
+    try:
+        body = pack_parts(data, buffers)
+        if any(word in body for word in _NO_NUMBER):
+            json.dumps(data, allow_nan=False)
+    except (TypeError, ValueError):
+        plain = json.loads(json.dumps(json_clean(data), default=json_default))
+        return pack_parts(plain, buffers)
+    return body
+
+
+def _merge(pending: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    start = 0
+    while start < len(pending):
+        name = pending[start][0]
+        end = start
+        while end < len(pending) and pending[end][0] == name:
+            end += 1
+        text = "".join(part for _, part in pending[start:end])
+        for offset in range(0, len(text), STREAM_CHUNK_CHARACTERS):
+            yield name, text[offset : offset + STREAM_CHUNK_CHARACTERS]
+        start = end
+
+
+def _write_all(descriptor: int, text: str) -> None:
+    data = memoryview(text.encode("utf-8", "surrogateescape"))
+    with suppress(OSError):
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)

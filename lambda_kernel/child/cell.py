@@ -1,0 +1,184 @@
+"""One request in a forked child, from its descriptors to its last frame."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from lambda_kernel.child import cell_history, process
+from lambda_kernel.child.capture import FrameChannel, send_reply
+from lambda_kernel.child.kernel import CellKernel, use_home
+from lambda_kernel.child.namespace import SessionState, WholeNamespace
+from lambda_kernel.child.side_state import Baseline
+from lambda_kernel.child.snapshot_file import SnapshotTooLarge, SnapshotUnreadable
+from lambda_kernel.contract.cell_protocol import (
+    FAILED_STATUS,
+    CellDescriptors,
+    CellRequest,
+    ChildKind,
+    FailedReason,
+)
+
+REQUEST_TYPES = {
+    "execute": "execute_request",
+    "complete": "complete_request",
+    "inspect": "inspect_request",
+}
+
+
+class UnsupportedRequest(Exception):
+    """The child has no answer for this kind of request, or its content is malformed."""
+
+
+def run_child(
+    request: CellRequest, descriptors: CellDescriptors, kernel: CellKernel, hidden: str | None
+) -> NoReturn:
+    """Turn this forked process into the request's child; never returns.
+
+    Args:
+        request: what to do.
+        descriptors: whose ends this process now owns; all others are closed.
+        kernel: the zygote's, fresh.
+        hidden: our own folder on ``sys.path``, which user code does not see.
+    """
+    status = FAILED_STATUS
+    channel = kernel.cell_session.channel
+    try:
+        os.setsid()
+        process.reset_signals()
+        own = process.take_descriptors(descriptors)
+        channel.open(socket.socket(fileno=own.frames))
+        _silence_own_logging()
+        status = _answer(request, own, kernel, channel, hidden)
+    except BaseException as error:  # noqa: BLE001  (the process ends here, whatever it was)
+        _report(channel, error)
+    finally:
+        channel.flush()
+        # Threads that the cell left would keep an orderly exit waiting.
+        os._exit(status)
+
+
+def _answer(
+    request: CellRequest,
+    own: CellDescriptors,
+    kernel: CellKernel,
+    channel: FrameChannel,
+    hidden: str | None,
+) -> int:
+    message = _message(request)
+    state = _prepare(request, kernel, channel, hidden)
+    state.restore(kernel.cell_shell, own.snapshot_in)
+    cell_history.begin_cell(kernel.cell_shell, request.execution_count)
+    gc.enable()
+    _handle(kernel, message)
+    channel.flush()
+    reply = kernel.cell_session.reply
+    if reply is None:
+        raise UnsupportedRequest(f"a {request.kind} request had no reply")
+    if request.kind != "execute":
+        send_reply(channel, reply)
+        return 0
+    try:
+        report = state.save(kernel.cell_shell, own.snapshot_out)
+    finally:
+        send_reply(channel, reply)
+    channel.send(report.to_dict())
+    return 0
+
+
+def _message(request: CellRequest) -> dict[str, Any]:
+    msg_type = REQUEST_TYPES.get(request.kind)
+    if msg_type is None:
+        raise UnsupportedRequest(f"requests of kind {request.kind} are not supported yet")
+    content = dict(request.msg.content)
+    if not isinstance(content.get("code"), str):
+        raise UnsupportedRequest("content.code must be a string")
+    if request.kind != "execute":
+        content.setdefault("cursor_pos", len(content["code"]))
+    header = {"msg_id": "", "session": "", **request.msg.header, "msg_type": msg_type}
+    return {
+        "header": header,
+        "msg_id": header["msg_id"],
+        "msg_type": msg_type,
+        "parent_header": {},
+        "metadata": {},
+        "content": content,
+        "buffers": [],
+    }
+
+
+def _prepare(
+    request: CellRequest, kernel: CellKernel, channel: FrameChannel, hidden: str | None
+) -> SessionState:
+    os.umask(0o022)
+    process.limit(request.limits)
+    process.set_environment(request)
+    process.enter(request.workdir)
+    process.reseed(request.seeds)
+    use_home(kernel, request.home)
+    kernel.cell_session.begin()
+    sys.argv[:] = ["ipykernel_launcher.py"]
+    # From here on, code of the user may run: .pth files, usercustomize, unpickling.
+    channel.send({"kind": ChildKind.STARTED.value})
+    process.add_user_site(hidden)
+    kernel.cell_shell.history_manager.dir_hist[:] = [request.workdir]
+    return WholeNamespace(Baseline.here(request.workdir), request.limits.snapshot_bytes)
+
+
+def _handle(kernel: CellKernel, message: dict[str, Any]) -> None:
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    kernel.start_request(loop)
+    kernel.begin_message(message)
+    loop.run_until_complete(_dispatch(kernel, message))
+
+
+async def _dispatch(kernel: CellKernel, message: dict[str, Any]) -> None:
+    await kernel.shell_handlers[message["msg_type"]](None, [], message)
+
+
+def run_warm_up(kernel: CellKernel, code: str) -> dict[str, Any]:
+    """Run ``code`` in this process with no way out; returns the reply's content."""
+    content = {"code": code, "silent": False, "store_history": True, "stop_on_error": False}
+    header = {"msg_id": "", "session": "", "msg_type": "execute_request"}
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        kernel.start_request(loop)
+        message = {"header": header, "content": content, "metadata": {}, "parent_header": {}}
+        kernel.begin_message(message)
+        loop.run_until_complete(_dispatch(kernel, message | {"msg_type": "execute_request"}))
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    reply = kernel.cell_session.reply
+    return dict(reply["content"]) if reply else {}
+
+
+def _silence_own_logging() -> None:
+    # The zygote's log goes to its stderr; the cell's stderr is the user's.
+    own = logging.getLogger("lambda_kernel")
+    own.handlers[:] = [logging.NullHandler()]
+    own.propagate = False
+    threading.excepthook = threading.__excepthook__
+
+
+def _report(channel: FrameChannel, error: BaseException) -> None:
+    reason, text = FailedReason.INTERNAL, str(error)
+    if isinstance(error, SnapshotTooLarge):
+        reason = FailedReason.SNAPSHOT_TOO_LARGE
+    elif isinstance(error, SnapshotUnreadable):
+        reason = FailedReason.SNAPSHOT_UNREADABLE
+    elif not isinstance(error, UnsupportedRequest):
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        where = f" at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
+        text = f"{type(error).__name__}: {error}{where}"
+    channel.send({"kind": ChildKind.FAILED.value, "reason": reason.value, "message": text})

@@ -1,0 +1,167 @@
+"""A real ipykernel for one request: no sockets, no threads, no files of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import sys
+import threading
+import types
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+# The debugger would import debugpy and start threads; no process here lives long enough for it.
+_no_debugger = types.ModuleType("ipykernel.debugger")
+vars(_no_debugger).update(_is_debugpy_available=False, Debugger=object)
+sys.modules.setdefault("ipykernel.debugger", _no_debugger)
+
+from ipykernel.compiler import XCachingCompiler  # noqa: E402
+from ipykernel.ipkernel import IPythonKernel  # noqa: E402
+from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
+from IPython.core.error import StdinNotImplementedError, UsageError  # noqa: E402
+from IPython.core.profiledir import ProfileDir  # noqa: E402
+from traitlets.config import Config  # noqa: E402
+
+from lambda_kernel.child.capture import CellSession, CellStream, FrameChannel  # noqa: E402
+from lambda_kernel.child.losses import Loss, story  # noqa: E402
+
+logger = logging.getLogger(__name__)
+
+_NOWHERE = "/nonexistent"
+INLINE_BACKENDS = (None, "", "inline", "agg", "asyncio")
+
+
+class CellCompiler(XCachingCompiler):
+    """Names cells so that every process gives the same cell the same name."""
+
+    def get_code_name(self, raw_code: str, code: str, number: int) -> str:
+        """Return the file name of a cell."""
+        digest = hashlib.sha256(raw_code.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"<ipython-input-{number}-{digest[:12]}>"
+
+
+class CellShell(ZMQInteractiveShell):
+    """The shell of a cell: tells what became of lost variables; draws inline only."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self.lost_names: dict[str, Loss] = {}
+
+    def init_ipython_dir(self, ipython_dir: str | None) -> None:
+        """Choose no folder yet: the zygote has no HOME."""
+        self.ipython_dir = _NOWHERE
+
+    def _ipython_dir_changed(self, change: Any) -> None:
+        """Make no folder."""
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Refuse event loops of windows: there is no display."""
+        if gui not in INLINE_BACKENDS:
+            raise UsageError(f"the GUI {gui!r} needs a display; use %matplotlib inline")
+
+    def _get_exc_info(self, exc_tuple: Any = None) -> Any:
+        etype, value, tb = super()._get_exc_info(exc_tuple)  # type: ignore[no-untyped-call]
+        name = getattr(value, "name", None)
+        if type(value) is NameError and isinstance(name, str) and name in self.lost_names:
+            text = f"{value.args[0] if value.args else value}"
+            told = story(name, self.lost_names[name])
+            if told not in text:
+                value.args = (f"{text}\n{told}",)
+        return etype, value, tb
+
+
+class CellKernel(IPythonKernel):
+    """The kernel behind one request."""
+
+    shell_class = CellShell
+    compiler_class = CellCompiler
+    _execute_sleep = 0.0
+
+    @property
+    def cell_shell(self) -> Any:
+        """The shell, a CellShell."""
+        return self.shell
+
+    @property
+    def cell_session(self) -> CellSession:
+        """The session, which holds the reply."""
+        session = self.session
+        if not isinstance(session, CellSession):
+            raise TypeError("this kernel was not made by build_kernel")
+        return session
+
+    def begin_message(self, message: dict[str, Any]) -> None:
+        """Make ``message`` the parent of what follows."""
+        self.set_parent([], message)  # type: ignore[no-untyped-call]
+
+    def start_request(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Tie the kernel to this process and its event loop."""
+        self.ident = str(uuid.uuid4())
+        self.io_loop = _LoopAdapter(loop)  # type: ignore[assignment]
+        self.shell_channel_thread = SimpleNamespace(parent_thread=threading.current_thread())
+
+    def _publish_execute_input(self, code: str, parent: Any, execution_count: int) -> None:
+        """Send nothing: the gateway has told its clients already."""
+
+    def _abort_queues(self, subshell_id: str | None = None) -> None:
+        """Do nothing: the queue stands in the gateway."""
+
+    def _input_request(self, *args: Any, **kwargs: Any) -> str:
+        raise StdinNotImplementedError("input() was called, but this kernel cannot ask for input.")
+
+
+class _LoopAdapter:
+    """What ipykernel wants of tornado's loop; wakes an idle loop also from a signal handler."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def add_callback(self, callback: Callable[..., Any], *args: Any) -> None:
+        self._loop.call_soon_threadsafe(callback, *args)
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
+        """Do nothing: only used to end the process, which ends after its request anyway."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+class _LazyProfileDir(ProfileDir):
+    """A profile that makes no folder until something is stored in it."""
+
+    def _location_changed(self, change: Any) -> None:
+        """Make no folders, and let the location follow the cell's HOME."""
+
+
+def build_kernel(channel: FrameChannel) -> CellKernel:
+    """Return the process's kernel, made as ipykernel's own application makes it.
+
+    Comm messages find the kernel through ``Kernel.instance()``: only one can be built.
+    """
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.IPCompleter.use_jedi = False
+    module = types.ModuleType("__main__", "Automatically created module for IPython")
+    kernel = CellKernel.instance(
+        config=config,
+        session=CellSession(channel),
+        log=logger,
+        profile_dir=_LazyProfileDir(location=_NOWHERE),
+        user_module=module,
+        user_ns=None,
+    )
+    kernel.cell_shell.displayhook.get_execution_count = lambda: kernel.cell_shell.execution_count
+    sys.stdout = CellStream("stdout", channel, 1)
+    sys.stderr = CellStream("stderr", channel, 2)
+    return kernel
+
+
+def use_home(kernel: CellKernel, home: str) -> None:
+    """Let IPython keep what it stores (``%store``) under ``home``."""
+    ipython_dir = Path(home, ".ipython")
+    kernel.cell_shell.ipython_dir = str(ipython_dir)
+    kernel.cell_shell.profile_dir.location = str(ipython_dir / "profile_default")

@@ -1,0 +1,160 @@
+"""Why a variable will not exist in the next cell, in words that help."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import io
+import socket
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lambda_kernel.contract.outcome import LostName
+
+MAX_WHY_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """One lost variable.
+
+    Attributes:
+        type: its type's name.
+        cell: the execution count of the cell that made it.
+        why: a clause that follows "because".
+        hint: what to do instead, with ``{name}`` filled in.
+    """
+
+    type: str
+    cell: int
+    why: str
+    hint: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as a snapshot keeps them."""
+        return asdict(self)
+
+    def to_wire(self, name: str) -> LostName:
+        """Return what the outcome says."""
+        return LostName(name=name, type=self.type, why=self.why, hint=self.hint)
+
+
+_REASONS: tuple[tuple[tuple[type, ...], str, str], ...] = (
+    ((Generator,), "a running generator cannot be stored", "{name} = list({name})"),
+    (
+        (AsyncGenerator,),
+        "a running async generator cannot be stored",
+        "{name} = [x async for x in {name}]",
+    ),
+    (
+        (Coroutine, asyncio.Future),
+        "a coroutine or task ends with the cell that started it",
+        "{name} = await {name}",
+    ),
+    (
+        (socket.socket,),
+        "an open connection ends with the cell that opened it",
+        "connect again in the cell that uses it",
+    ),
+    (
+        (threading.Thread,),
+        "a thread ends with the cell that started it",
+        "{name}.join() and keep what it computed",
+    ),
+    (
+        (subprocess.Popen,),
+        "a process ends with the cell that started it",
+        "use subprocess.run() and keep its output",
+    ),
+    (
+        (concurrent.futures.Executor,),
+        "its workers end with the cell that started them",
+        "open it with `with` in the cell that uses it",
+    ),
+    (
+        (
+            type(threading.Lock()),
+            type(threading.RLock()),
+            threading.Condition,
+            threading.Semaphore,
+            threading.Event,
+        ),
+        "a lock belongs to the process of its cell",
+        "make it in the cell that uses it",
+    ),
+    (
+        (io.IOBase,),
+        "an open file belongs to the process of its cell",
+        "close it and open it again in the cell that uses it",
+    ),
+    (
+        (types.FrameType, types.TracebackType),
+        "a frame or traceback belongs to the process of its cell",
+        "keep its text: traceback.format_exc()",
+    ),
+)
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's type, with its module where that helps."""
+    cls = type(value)
+    if cls.__module__ in ("builtins", "__main__"):
+        return cls.__qualname__
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def loss_of(name: str, value: object, error: BaseException, cell: int) -> Loss:
+    """Return why ``value`` could not be stored.
+
+    Args:
+        name: the variable.
+        value: what it holds.
+        error: what storing it raised.
+        cell: the execution count of the cell it is lost in.
+    """
+    for classes, why, hint in _REASONS:
+        if isinstance(value, classes):
+            return Loss(type=type_name(value), cell=cell, why=why, hint=hint.format(name=name))
+    return Loss(type=type_name(value), cell=cell, why=_why(error))
+
+
+def notice(name: str, loss: Loss) -> str:
+    """Return what stderr says, once, when a variable is lost. Source: state.md, "Messages"."""
+    text = f"[state] '{name}' ({loss.type}) will not exist in the next cell: {loss.why}.\n"
+    if loss.hint:
+        text += f"        Instead, for example: {loss.hint}\n"
+    return text
+
+
+def story(name: str, loss: Loss) -> str:
+    """Return what a later NameError for the variable adds."""
+    article = "an" if loss.type[:1].lower() in "aeiou" else "a"
+    again = f"run In[{loss.cell}] again" if loss.cell else "make it again"
+    hint = f", or: {loss.hint}" if loss.hint else ""
+    return (
+        f"'{name}' was {article} {loss.type} made in In[{loss.cell}]. Every cell runs in a fresh "
+        f"process and {loss.why}; {again}{hint}."
+    )
+
+
+def tell(name: str, loss: Loss) -> None:
+    """Write the notice to the cell's stderr."""
+    sys.stderr.write(notice(name, loss))
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, RecursionError) or "excessively deep recursion" in str(error):
+        return "it is nested too deeply to be stored"
+    if isinstance(error, ModuleNotFoundError):
+        return f"the module {error.name!r} cannot be imported"
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001  (the error may be the user's own class)
+        text = ""
+    text = text[:MAX_WHY_CHARACTERS] or "no reason given"
+    return f"it cannot be stored ({type(error).__name__}: {text})"

@@ -1,0 +1,123 @@
+"""What a forked child changes about itself before any of the user's code runs."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import site
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from lambda_kernel.contract.cell_protocol import CellDescriptors, CellLimits, CellRequest
+
+FIRST_OWN_DESCRIPTOR = 900
+"""Code that closes or counts low descriptors does not meet ours."""
+
+
+def take_descriptors(descriptors: CellDescriptors) -> CellDescriptors:
+    """Make the cell's pipes 0, 1 and 2, close everything else; returns our own, moved up."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    highest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    target = max(16, min(FIRST_OWN_DESCRIPTOR, highest - 16))
+    moved = []
+    for offset, descriptor in enumerate(
+        (descriptors.frames, descriptors.snapshot_in, descriptors.snapshot_out)
+    ):
+        os.dup2(descriptor, target + offset, inheritable=False)
+        moved.append(target + offset)
+    # Above the standard three first: one of the pipes may stand below them.
+    pipes = [os.dup(fd) for fd in (null, descriptors.stdout, descriptors.stderr)]
+    for descriptor, pipe in enumerate(pipes):
+        os.dup2(pipe, descriptor, inheritable=True)
+    os.closerange(3, target)
+    os.closerange(target + len(moved), max(highest, target + len(moved)))
+    frames, snapshot_in, snapshot_out = moved
+    return CellDescriptors(
+        frames=frames, stdout=1, stderr=2, snapshot_in=snapshot_in, snapshot_out=snapshot_out
+    )
+
+
+def reset_signals() -> None:
+    """Give every signal the disposition of a fresh Python process."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def limit(limits: CellLimits) -> None:
+    """Set the resource limits; none is ever raised above the process's own hard limit."""
+    _set_limit(resource.RLIMIT_CORE, 0, hard=True)
+    _set_limit(resource.RLIMIT_NOFILE, limits.open_files, hard=False)
+    _set_limit(resource.RLIMIT_NPROC, limits.processes, hard=True)
+
+
+def set_environment(request: CellRequest) -> None:
+    """Set the environment that the request asks for, with its HOME."""
+    os.environ.update(request.environment)
+    local_bin = os.path.join(request.home, ".local", "bin")
+    os.environ["PATH"] = f"{local_bin}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    os.environ["HOME"] = request.home
+    os.environ["PWD"] = request.workdir
+
+
+def reseed(seeds: Mapping[str, int]) -> None:
+    """Seed the global generators: siblings of one zygote would draw the same numbers."""
+    random.seed(seeds["random"] if "random" in seeds else os.urandom(32))
+    if "numpy.random" in sys.modules:
+        words = [seeds["numpy"]] if "numpy" in seeds else list(os.urandom(64))
+        sys.modules["numpy"].random.seed([word % 2**32 for word in words])
+
+
+def add_user_site(hidden: str | None) -> None:
+    """Do for this HOME what ``site`` does at start: user site, ``.pth`` files, usercustomize.
+
+    Args:
+        hidden: a folder that user code does not see on ``sys.path``: that of our own package.
+    """
+    sys.path[:] = ["", *(entry for entry in sys.path if entry not in ("", hidden))]
+    if sys.flags.no_user_site:
+        return
+    site.USER_BASE = site.USER_SITE = None
+    site.ENABLE_USER_SITE = True
+    known = {site.makepath(entry)[1] for entry in sys.path if entry}
+    count = len(sys.path)
+    try:
+        site.addusersitepackages(known)
+        # The user's packages come before those of the image, as in any Python.
+        added = sys.path[count:]
+        del sys.path[count:]
+        position = _first_site_position()
+        sys.path[position:position] = added
+        site.execusercustomize()
+    except BaseException as error:  # noqa: BLE001  (.pth files and usercustomize are user code)
+        sys.stderr.write(
+            f"[site] {type(error).__name__} while {site.USER_SITE} was set up: {error}\n"
+        )
+
+
+def enter(workdir: str) -> None:
+    """Make ``workdir`` the current directory; imports see it first."""
+    os.chdir(workdir)
+    sys.path_importer_cache.pop(workdir, None)
+
+
+def _first_site_position() -> int:
+    folders = set(site.getsitepackages())
+    for position, entry in enumerate(sys.path):
+        if entry in folders or Path(entry).name in ("site-packages", "dist-packages"):
+            return position
+    return len(sys.path)
+
+
+def _set_limit(which: int, value: int, *, hard: bool) -> None:
+    _, maximum = resource.getrlimit(which)
+    if maximum != resource.RLIM_INFINITY:
+        value = min(value, maximum)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(which, (value, value if hard else maximum))

@@ -1,0 +1,241 @@
+"""The zygote: a process with everything imported that forks a child for each request.
+
+Started by exec (never forked from the serving process, whose memory holds credentials) with a clean
+environment and without a HOME. It has one thread, runs no code of a user, and outlives whatever
+its children do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import logging
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from lambda_kernel.child.capture import FrameChannel
+from lambda_kernel.child.cell import run_child, run_warm_up
+from lambda_kernel.child.kernel import CellKernel, build_kernel
+from lambda_kernel.child.namespace import WholeNamespace
+from lambda_kernel.child.side_state import Baseline
+from lambda_kernel.contract.cell_protocol import (
+    CellDescriptors,
+    CellRequest,
+    Exited,
+    Forked,
+    Ready,
+    Refused,
+    ZygoteAnswer,
+    encode_answer,
+    receive_request,
+)
+from lambda_kernel.contract.schema import InvalidField
+
+logger = logging.getLogger(__name__)
+
+WARM_UP_CELLS = (
+    "x = 1 + 1\nx",
+    "def f(n):\n    return [n, {'a': n}]\nf(1)",
+    "import asyncio\nawait asyncio.sleep(0)",
+    "print('warm')\ndisplay({'text/plain': 'warm'}, raw=True)",
+    "%time 1",
+    "1 / 0",
+)
+
+
+class Zygote:
+    """Imports, forks, reaps, reports.
+
+    Args:
+        sock: the SOCK_SEQPACKET socket to the serving process.
+        kernel: warm and fresh.
+        preload: modules to import while nothing is asked for.
+        hidden: our own folder on ``sys.path``.
+    """
+
+    def __init__(
+        self, sock: socket.socket, kernel: CellKernel, preload: Sequence[str], hidden: str | None
+    ) -> None:
+        self._sock = sock
+        self._kernel = kernel
+        self._preload = list(preload)
+        self._hidden = hidden
+        self._children: set[int] = set()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def serve(self) -> None:
+        """Answer requests until the serving process is gone."""
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _note_child)
+        _freeze()
+        self._send(Ready(pid=os.getpid()))
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        try:
+            while True:
+                for descriptor, _ in poll.poll(0 if self._preload else None):
+                    if descriptor == self._wake_read:
+                        self._reap()
+                    else:
+                        self._accept()
+                        break
+                else:
+                    self._preload_next()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            self._end_children()
+
+    def _accept(self) -> None:
+        try:
+            request, descriptors = receive_request(self._sock)
+        except InvalidField as error:
+            self._send(Refused(refused=str(error)))
+            return
+        try:
+            pid = self._fork(request, descriptors)
+        except OSError as error:
+            self._send(Refused(refused=f"fork failed: {error.strerror}"))
+        else:
+            self._children.add(pid)
+            self._send(Forked(forked=pid))
+        finally:
+            descriptors.close()
+
+    def _fork(self, request: CellRequest, descriptors: CellDescriptors) -> int:
+        with warnings.catch_warnings():
+            # Libraries such as OpenBLAS keep threads that are safe to fork (pthread_atfork).
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            run_child(request, descriptors, self._kernel, self._hidden)
+        return pid
+
+    def _reap(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            self._children.discard(pid)
+            self._send(Exited(exited=pid, status=status))
+
+    def _preload_next(self) -> None:
+        if not self._preload:
+            return
+        preload_module(self._preload.pop(0))
+        _freeze()
+
+    def _end_children(self) -> None:
+        for pid in self._children:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+
+    def _send(self, answer: ZygoteAnswer) -> None:
+        self._sock.send(encode_answer(answer))
+
+
+def preload_module(name: str) -> None:
+    """Import ``name``; one that is missing or broken is left out, with a log line."""
+    folder = tempfile.mkdtemp(prefix="lkg-preload-")
+    os.environ["MPLCONFIGDIR"] = folder
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001  (a broken library must not end the zygote)
+        reason = f"{type(error).__name__}: {error}"
+        logger.warning("preload module left out", extra={"module_name": name, "reason": reason})
+    finally:
+        del os.environ["MPLCONFIGDIR"]
+        shutil.rmtree(folder, ignore_errors=True)
+    if threading.active_count() > 1:
+        logger.warning("preload module started threads", extra={"module_name": name})
+
+
+def warm_up(kernel: CellKernel) -> None:
+    """Run throw-away cells, so that what they import is there; the kernel is fresh again."""
+    for code in WARM_UP_CELLS:
+        run_warm_up(kernel, code)
+    state = WholeNamespace(Baseline.here("/"), 2**30)
+    memfd = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
+    try:
+        state.save(kernel.cell_shell, memfd)
+        state.restore(kernel.cell_shell, memfd)
+    finally:
+        os.close(memfd)
+    kernel.cell_shell.reset(new_session=True)
+    kernel.cell_shell.lost_names.clear()
+    kernel.cell_shell.compile._filename_map.clear()
+    kernel.cell_session.reply = None
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON line a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as a JSON object."""
+        data = {
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "module_name": getattr(record, "module_name", None),
+            "reason": getattr(record, "reason", None),
+        }
+        return json.dumps({key: value for key, value in data.items() if value is not None})
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the zygote; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="lambda_kernel.child.zygote")
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--preload", default="")
+    args = parser.parse_args(argv)
+    gc.disable()
+    _log_to_stderr()
+    sock = socket.socket(fileno=args.fd)
+    sock.set_inheritable(False)
+    hidden = sys.path[0] if sys.path and Path(sys.path[0]).is_dir() else None
+    os.environ.pop("PYTHONPATH", None)
+    kernel = build_kernel(FrameChannel())
+    warm_up(kernel)
+    preload = [name for name in args.preload.split(",") if name]
+    Zygote(sock, kernel, preload, hidden).serve()
+    return 0
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.__stderr__)
+    handler.setFormatter(JsonFormatter())
+    own = logging.getLogger("lambda_kernel")
+    own.addHandler(handler)
+    own.setLevel(logging.WARNING)
+    own.propagate = False
+
+
+def _freeze() -> None:
+    gc.collect()
+    # Objects that are never touched again keep their pages shared with every child.
+    gc.freeze()
+
+
+def _note_child(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the signal has written to the wake-up pipe."""
+
+
+if __name__ == "__main__":
+    # The kernel takes over the name __main__; this module lives on under its own.
+    from lambda_kernel.child import zygote
+
+    sys.exit(zygote.main(sys.argv[1:]))

@@ -1,0 +1,266 @@
+"""Plays the serving process: execs a real zygote, sends requests, gathers what comes back."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lambda_kernel.contract.cell_protocol import (
+    CellDescriptors,
+    CellLimits,
+    CellRequest,
+    Exited,
+    Forked,
+    Ready,
+    Refused,
+    SnapshotReport,
+    ZygoteAnswer,
+    decode_answer,
+    send_request,
+)
+from lambda_kernel.contract.frames import PartsReader
+from lambda_kernel.contract.invocation import CellMessage
+
+DEADLINE_S = 120.0
+
+
+@dataclass
+class Result:
+    """What one child sent, and how it ended."""
+
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    reply: dict[str, Any] = field(default_factory=dict)
+    kinds: list[str] = field(default_factory=list)
+    report: SnapshotReport | None = None
+    failed: dict[str, Any] | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    status: int = 0
+    pid: int = 0
+    snapshot: bytes = b""
+
+    def stream(self, name: str) -> str:
+        return "".join(
+            m["content"]["text"]
+            for m in self.messages
+            if m["msg_type"] == "stream" and m["content"]["name"] == name
+        )
+
+    def of_type(self, msg_type: str) -> list[dict[str, Any]]:
+        return [m for m in self.messages if m["msg_type"] == msg_type]
+
+    @property
+    def text(self) -> str:
+        """The text of the one result."""
+        (message,) = self.of_type("execute_result")
+        return str(message["content"]["data"]["text/plain"])
+
+    @property
+    def content(self) -> dict[str, Any]:
+        result: dict[str, Any] = self.reply["content"]
+        return result
+
+
+@dataclass
+class Running:
+    """A child that was asked for."""
+
+    frames: socket.socket
+    stdout: int
+    stderr: int
+    snapshot_out: int
+    pid: int
+
+
+class Zygote:
+    """A zygote process and the serving process's end of its socket."""
+
+    def __init__(self, folder: Path, *preload: str) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(DEADLINE_S)
+        self.sock = ours
+        self.log = folder / "zygote.log"
+        environment = {
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "PYTHONHASHSEED": "0",
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        }
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "lambda_kernel.child.zygote"),
+                    *("--fd", str(theirs.fileno()), "--preload", ",".join(preload)),
+                ],
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        theirs.close()
+        self.exited: dict[int, int] = {}
+        ready = self.answer()
+        assert isinstance(ready, Ready)
+
+    def answer(self) -> ZygoteAnswer:
+        datagram = self.sock.recv(65536)
+        assert datagram, self.log.read_text()
+        answer = decode_answer(datagram)
+        if isinstance(answer, Exited):
+            self.exited[answer.exited] = answer.status
+        return answer
+
+    def start(self, request: CellRequest, snapshot: bytes = b"") -> Running:
+        ours, theirs = socket.socketpair()
+        stdout, stdout_w = os.pipe()
+        stderr, stderr_w = os.pipe()
+        snapshot_in, snapshot_out = os.memfd_create("in"), os.memfd_create("out")
+        with open(snapshot_in, "wb", closefd=False) as stream:
+            stream.write(snapshot)
+        descriptors = CellDescriptors(
+            frames=theirs.fileno(),
+            stdout=stdout_w,
+            stderr=stderr_w,
+            snapshot_in=snapshot_in,
+            snapshot_out=snapshot_out,
+        )
+        send_request(self.sock, request, descriptors)
+        theirs.close()
+        for descriptor in (stdout_w, stderr_w, snapshot_in):
+            os.close(descriptor)
+        answer = self.answer()
+        while isinstance(answer, Exited):
+            answer = self.answer()
+        assert isinstance(answer, Forked), answer
+        return Running(ours, stdout, stderr, snapshot_out, answer.forked)
+
+    def finish(self, running: Running) -> Result:
+        result = Result(pid=running.pid)
+        reader = PartsReader()
+        chunks: dict[str, list[bytes]] = {"frames": [], "stdout": [], "stderr": []}
+        selector = selectors.DefaultSelector()
+        selector.register(running.frames, selectors.EVENT_READ, "frames")
+        selector.register(running.stdout, selectors.EVENT_READ, "stdout")
+        selector.register(running.stderr, selectors.EVENT_READ, "stderr")
+        deadline_s = time.monotonic() + DEADLINE_S
+        while selector.get_map():
+            events = selector.select(max(0.0, deadline_s - time.monotonic()))
+            assert events, "the child hangs"
+            for key, _ in events:
+                chunk = os.read(key.fd, 1 << 20)
+                chunks[key.data].append(chunk)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+                elif key.data == "frames":
+                    for data, buffers in reader.feed(chunk):
+                        _add(result, data, buffers)
+        selector.close()
+        result.stdout, result.stderr = b"".join(chunks["stdout"]), b"".join(chunks["stderr"])
+        while running.pid not in self.exited:
+            self.answer()
+        result.status = self.exited.pop(running.pid)
+        with open(running.snapshot_out, "rb") as stream:
+            result.snapshot = os.pread(stream.fileno(), 1 << 30, 0)
+        running.frames.close()
+        os.close(running.stdout)
+        os.close(running.stderr)
+        return result
+
+    def refuse(self, datagram: bytes) -> Refused:
+        self.sock.send(datagram)
+        answer = self.answer()
+        assert isinstance(answer, Refused)
+        return answer
+
+    def close(self) -> int:
+        self.sock.close()
+        return self.process.wait(DEADLINE_S)
+
+
+def _add(result: Result, data: dict[str, Any], buffers: tuple[bytes, ...]) -> None:
+    kind = data["kind"]
+    result.kinds.append(kind)
+    if kind == "message":
+        result.messages.append({**data, "buffers": buffers})
+    elif kind == "reply":
+        result.reply = data
+    elif kind == "snapshot":
+        result.report = SnapshotReport.from_dict(data)
+    elif kind == "failed":
+        result.failed = data
+
+
+class Notebook:
+    """A session: what one cell leaves, the next one starts from."""
+
+    def __init__(self, zygote: Zygote, folder: Path) -> None:
+        self.zygote = zygote
+        self.workdir, self.home = folder / "work", folder / "home"
+        self.workdir.mkdir(exist_ok=True)
+        self.home.mkdir(exist_ok=True)
+        self.environment: dict[str, str] = {}
+        self.seeds: dict[str, int] = {}
+        self.limits = CellLimits()
+        self.execution_count = 1
+        self.snapshot = b""
+
+    def request(self, code: Any, kind: Any = "execute", **content: Any) -> CellRequest:
+        return CellRequest(
+            kind=kind,
+            msg=CellMessage(header={"msg_id": "m1"}, content={"code": code, **content}),
+            execution_count=self.execution_count,
+            workdir=str(self.workdir),
+            home=str(self.home),
+            environment=self.environment,
+            seeds=self.seeds,
+            limits=self.limits,
+        )
+
+    def start(self, code: Any, **content: Any) -> Running:
+        return self.zygote.start(self.request(code, **content), self.snapshot)
+
+    def ask(self, code: str, **content: Any) -> Result:
+        """Run a request that may fail in any way; keeps what a serving process would commit."""
+        result = self.zygote.finish(self.start(code, **content))
+        if result.report is not None and result.status == 0:
+            self.snapshot = result.snapshot[: result.report.size_bytes]
+        if content.get("store_history", True) and not content.get("silent"):
+            self.execution_count += 1
+        return result
+
+    def run(self, *cells: str) -> Result:
+        """Run cells that must succeed; returns the last one's result."""
+        result = Result()
+        for code in cells:
+            result = self.ask(code)
+            assert result.failed is None, result.failed
+            assert result.content["status"] == "ok", result.content
+            assert result.status == 0
+        return result
+
+
+@pytest.fixture(scope="session")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A warm zygote that all tests of the session share."""
+    instance = Zygote(tmp_path_factory.mktemp("zygote"), "numpy", "matplotlib.pyplot")
+    yield instance
+    assert instance.close() == 0, instance.log.read_text()
+
+
+@pytest.fixture
+def notebook(zygote: Zygote) -> Iterator[Notebook]:
+    """A fresh session."""
+    with tempfile.TemporaryDirectory(prefix="lkg-child-") as folder:
+        yield Notebook(zygote, Path(folder))
