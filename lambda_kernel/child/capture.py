@@ -41,6 +41,17 @@ STREAM_CHUNK_CHARACTERS = 512 * 1024
 FLUSH_CHARACTERS = 64 * 1024
 FLUSH_INTERVAL_S = 0.05
 
+_HELD_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+"""Those that programs give handlers to; each costs time in every call."""
+
 _NO_NUMBER = (b"NaN", b"Infinity")
 
 
@@ -311,7 +322,7 @@ def _write_all(descriptor: int, text: str) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_SIGNALS)
     try:
         yield
     finally:

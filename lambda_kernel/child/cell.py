@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from lambda_kernel.child import cell_history, process
 from lambda_kernel.child.capture import FrameChannel, send_reply
-from lambda_kernel.child.kernel import CellKernel, use_home
+from lambda_kernel.child.kernel import CellKernel
 from lambda_kernel.child.namespace import SessionState, WholeNamespace
 from lambda_kernel.child.side_state import Baseline
 from lambda_kernel.child.snapshot_file import SnapshotTooLarge, SnapshotUnreadable
@@ -122,15 +122,14 @@ def _prepare(
     process.limit(request.limits)
     process.set_environment(request)
     process.enter(request.workdir)
-    process.reseed(request.seeds)
-    use_home(kernel, request.home)
     kernel.cell_session.begin()
     sys.argv[:] = ["ipykernel_launcher.py"]
     # From here on, code of the user may run: .pth files, usercustomize, unpickling.
     channel.send({"kind": ChildKind.STARTED.value})
     process.add_user_site(hidden)
     kernel.cell_shell.history_manager.dir_hist[:] = [request.workdir]
-    return WholeNamespace(Baseline.here(request.workdir), request.limits.snapshot_bytes)
+    baseline = Baseline.here(request.workdir)
+    return WholeNamespace(baseline, request.limits.snapshot_bytes, request.seeds)
 
 
 def _handle(kernel: CellKernel, message: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ import logging
 import sys
 import threading
 import types
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +30,7 @@ from lambda_kernel.child.losses import Loss, story  # noqa: E402
 
 logger = logging.getLogger(__name__)
 
-_NOWHERE = "/nonexistent"
+_IPYTHON_DIR = "~/.ipython"
 INLINE_BACKENDS = (None, "", "inline", "agg", "asyncio")
 
 
@@ -51,9 +50,13 @@ class CellShell(ZMQInteractiveShell):
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
         self.lost_names: dict[str, Loss] = {}
 
+    @property
+    def ipython_dir(self) -> str:  # type: ignore[override]
+        """``~/.ipython`` of the cell's HOME; the zygote has none, so it is never stored."""
+        return str(Path(_IPYTHON_DIR).expanduser())
+
     def init_ipython_dir(self, ipython_dir: str | None) -> None:
-        """Choose no folder yet: the zygote has no HOME."""
-        self.ipython_dir = _NOWHERE
+        """Make no folder."""
 
     def _ipython_dir_changed(self, change: Any) -> None:
         """Make no folder."""
@@ -100,7 +103,6 @@ class CellKernel(IPythonKernel):
 
     def start_request(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tie the kernel to this process and its event loop."""
-        self.ident = str(uuid.uuid4())
         self.io_loop = _LoopAdapter(loop)  # type: ignore[assignment]
         self.shell_channel_thread = SimpleNamespace(parent_thread=threading.current_thread())
 
@@ -131,10 +133,15 @@ class _LoopAdapter:
 
 
 class _LazyProfileDir(ProfileDir):
-    """A profile that makes no folder until something is stored in it."""
+    """A profile that makes no folder until something is stored in it (``%store``)."""
+
+    @property
+    def location(self) -> str:  # type: ignore[override]
+        """The default profile of the cell's HOME."""
+        return str(Path(_IPYTHON_DIR, "profile_default").expanduser())
 
     def _location_changed(self, change: Any) -> None:
-        """Make no folders, and let the location follow the cell's HOME."""
+        """Make no folder."""
 
 
 def build_kernel(channel: FrameChannel) -> CellKernel:
@@ -150,7 +157,7 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
         config=config,
         session=CellSession(channel),
         log=logger,
-        profile_dir=_LazyProfileDir(location=_NOWHERE),
+        profile_dir=_LazyProfileDir(),
         user_module=module,
         user_ns=None,
     )
@@ -158,10 +165,3 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
     sys.stdout = CellStream("stdout", channel, 1)
     sys.stderr = CellStream("stderr", channel, 2)
     return kernel
-
-
-def use_home(kernel: CellKernel, home: str) -> None:
-    """Let IPython keep what it stores (``%store``) under ``home``."""
-    ipython_dir = Path(home, ".ipython")
-    kernel.cell_shell.ipython_dir = str(ipython_dir)
-    kernel.cell_shell.profile_dir.location = str(ipython_dir / "profile_default")

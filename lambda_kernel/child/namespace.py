@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -83,9 +83,13 @@ class WholeNamespace:
     Args:
         baseline: the process before the session's own changes.
         limit_bytes: what a snapshot may hold.
+        seeds: of the random number generators, where the session has not used them yet.
     """
 
-    def __init__(self, baseline: side_state.Baseline, limit_bytes: int) -> None:
+    def __init__(
+        self, baseline: side_state.Baseline, limit_bytes: int, seeds: Mapping[str, int]
+    ) -> None:
+        self._seeds = seeds
         self._baseline = baseline
         self._limit_bytes = limit_bytes
         self._side: dict[str, Any] = {}
@@ -96,6 +100,7 @@ class WholeNamespace:
         """Bring back the session (see SessionState)."""
         reader = SnapshotReader(snapshot_in)
         if reader.size_bytes == 0:
+            side_state.apply_randomness({}, self._seeds)
             return
         settings = reader.settings()
         if (settings["version"], settings["python"]) != (VERSION, PYTHON):
@@ -110,7 +115,7 @@ class WholeNamespace:
         self._load(shell, reader, settings)
         for name, own in settings["aliases"].items():
             shell.user_ns[name] = shell.user_ns if own is None else shell.user_ns[own]
-        side_state.apply_randomness(self._side)
+        side_state.apply_randomness(self._side, self._seeds)
 
     def save(self, shell: Any, snapshot_out: int) -> SnapshotReport:
         """Store the session (see SessionState)."""

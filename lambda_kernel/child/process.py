@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 import resource
 import signal
 import site
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -66,14 +64,6 @@ def set_environment(request: CellRequest) -> None:
     os.environ["PWD"] = request.workdir
 
 
-def reseed(seeds: Mapping[str, int]) -> None:
-    """Seed the global generators: siblings of one zygote would draw the same numbers."""
-    random.seed(seeds["random"] if "random" in seeds else os.urandom(32))
-    if "numpy.random" in sys.modules:
-        words = [seeds["numpy"]] if "numpy" in seeds else list(os.urandom(64))
-        sys.modules["numpy"].random.seed([word % 2**32 for word in words])
-
-
 def add_user_site(hidden: str | None) -> None:
     """Do for this HOME what ``site`` does at start: user site, ``.pth`` files, usercustomize.
 
@@ -88,6 +78,8 @@ def add_user_site(hidden: str | None) -> None:
     known = {site.makepath(entry)[1] for entry in sys.path if entry}
     count = len(sys.path)
     try:
+        if not Path(site.getusersitepackages()).is_dir():
+            return
         site.addusersitepackages(known)
         # The user's packages come before those of the image, as in any Python.
         added = sys.path[count:]

@@ -72,14 +72,30 @@ def apply(baseline: Baseline, carried: Mapping[str, Any]) -> list[str]:
     return _enter(baseline.workdir, carried["cwd"])
 
 
-def apply_randomness(carried: Mapping[str, Any]) -> None:
-    """Continue the global random number generators where the last cell left them."""
-    random.setstate(carried["random"])
-    state = carried["numpy_random"]
-    if state is not None and "numpy.random" in sys.modules:
+def apply_randomness(carried: Mapping[str, Any], seeds: Mapping[str, int]) -> None:
+    """Continue the global random number generators where the last cell left them.
+
+    Where there is nothing to continue they are seeded: children of one zygote would otherwise
+    all draw the same numbers.
+
+    Args:
+        carried: what ``collect`` gave, or nothing.
+        seeds: recorded seeds, by generator name (``random``, ``numpy``).
+    """
+    if "random" in carried:
+        random.setstate(carried["random"])
+    else:
+        random.seed(seeds["random"] if "random" in seeds else os.urandom(32))
+    if "numpy.random" not in sys.modules:
+        return
+    numpy = sys.modules["numpy"]
+    state = carried.get("numpy_random")
+    if state is not None:
         name, keys, *rest = state
-        numpy = sys.modules["numpy"]
         numpy.random.set_state((name, numpy.frombuffer(keys, dtype="uint32"), *rest))
+    else:
+        words = [seeds["numpy"]] if "numpy" in seeds else list(os.urandom(32))
+        numpy.random.seed([word % 2**32 for word in words])
 
 
 def _environment_changes(before: Mapping[str, str]) -> dict[str, str | None]:

@@ -171,7 +171,7 @@ class Zygote:
         while running.pid not in self.exited:
             self.answer()
         result.status = self.exited.pop(running.pid)
-        with open(running.snapshot_out, "rb") as stream:
+        with os.fdopen(running.snapshot_out, "rb") as stream:
             result.snapshot = os.pread(stream.fileno(), 1 << 30, 0)
         running.frames.close()
         os.close(running.stdout)
