@@ -1,0 +1,196 @@
+"""One gateway: local service, kernels and web server, started together and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from kernel_gateway.errors import StartError
+from kernel_gateway.settings import Settings
+from kernel_gateway.web.rest_client import Endpoint
+from kernel_gateway.web.run_file import RUN_FOLDER, RunFile, StateLock
+from lambda_kernel.contract.keys import Stack
+
+if TYPE_CHECKING:
+    from kernel_gateway.config import Deployment
+    from kernel_gateway.kernels.registry import KernelRegistry
+    from kernel_gateway.web.server import GatewayServer
+
+logger = logging.getLogger(__name__)
+
+CLOSE_S = 1.5
+"""What each part but the local service gets to close in; all of it ends within 5 s."""
+
+
+class Gateway:
+    """A gateway that serves.
+
+    Attributes:
+        url: for clients on this machine.
+        token: the local user's; None where identities are configured.
+        ended: set when a part that it cannot do without ended by itself; the text says which.
+    """
+
+    def __init__(self, *, url: str, token: str | None, ended: asyncio.Future[str]) -> None:
+        self.url = url
+        self.token = token
+        self.ended = ended
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where a client of the local user finds it."""
+        return Endpoint(url=self.url, token=self.token)
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Gateway]:
+    """Start a gateway, and stop everything it started in the end.
+
+    Raises:
+        StartError: a part cannot start here; the message says which, why and what to do.
+        ConfigError: the state directory cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        lock = StateLock.acquire(settings.state_dir)
+        stack.callback(lock.release)
+        # jupyter_server takes a second to import, boto3 and the parts of the local service take
+        # one to start: at the same time.
+        importing = asyncio.create_task(asyncio.to_thread(_import_server))
+        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        try:
+            deployment = await _local_service(settings, stack, ended)
+        finally:
+            await importing
+        registry = await _kernels(settings, deployment, stack)
+        server = await _server(settings, deployment, registry, stack)
+        gateway = Gateway(url=server.url, token=settings.token, ended=ended)
+        stack.callback(RunFile.remove, settings.state_dir)
+        RunFile(url=gateway.url, token=gateway.token, pid=os.getpid()).write(settings.state_dir)
+        yield gateway
+
+
+async def serve(settings: Settings, announce: Callable[[Gateway], None]) -> int:
+    """Run a gateway until SIGINT or SIGTERM, and return the process's exit code.
+
+    A signal ends it at once, in whatever state it is, and asks nothing; a second one does not wait
+    for the end of what the first one stopped.
+
+    Args:
+        settings: what was configured.
+        announce: called when a client can connect.
+
+    Raises:
+        StartError: a part cannot start here.
+    """
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        if stopping.is_set():
+            os._exit(128 + signal.SIGINT)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    serving = asyncio.create_task(_serve(settings, announce))
+    signalled = asyncio.create_task(stopping.wait())
+    await asyncio.wait({serving, signalled}, return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
+    if not serving.done():
+        logger.info("a signal came: the gateway stops")
+        serving.cancel()
+    try:
+        return await serving
+    except asyncio.CancelledError:
+        return 0
+
+
+async def _serve(settings: Settings, announce: Callable[[Gateway], None]) -> int:
+    async with running(settings) as gateway:
+        announce(gateway)
+        raise StartError(await gateway.ended)
+
+
+async def _local_service(
+    settings: Settings, stack: AsyncExitStack, ended: asyncio.Future[str]
+) -> Deployment:
+    from kernel_gateway.local.service import LocalService, LocalSettings
+
+    def on_exit(*facts: object) -> None:
+        if not ended.done():
+            ended.set_result("the local Lambda service ended by itself; its log says why")
+
+    service = await LocalService.start(
+        LocalSettings(
+            state_dir=str(settings.state_dir),
+            stack=Stack(),
+            environments=tuple(settings.environments.values()),
+            max_containers=settings.max_containers,
+            log_level=settings.log_level,
+            warm_count=settings.warm_count,
+            idle_container_s=settings.idle_container_s,
+        ),
+        on_exit=on_exit,
+    )
+    stack.push_async_callback(service.stop)
+    return service.deployment
+
+
+async def _kernels(
+    settings: Settings, deployment: Deployment, stack: AsyncExitStack
+) -> KernelRegistry:
+    from kernel_gateway.dispatch.lambda_invoker import LambdaInvoker
+    from kernel_gateway.kernels.registry import KernelRegistry
+    from kernel_gateway.objects import S3ObjectStore
+
+    timeouts_s = {float(e.timeout_s) for e in settings.environments.values()}
+    invoker = await asyncio.to_thread(LambdaInvoker.create, deployment, timeouts_s=timeouts_s)
+    store = await asyncio.to_thread(S3ObjectStore.create, deployment)
+    stack.callback(store.close)
+    registry = KernelRegistry.create(
+        deployment=deployment,
+        environments=settings.environments,
+        invoker=invoker,
+        store=store,
+    )
+    await registry.open()
+    stack.push_async_callback(_closed_in_time, registry.close)
+    return registry
+
+
+async def _server(
+    settings: Settings, deployment: Deployment, registry: KernelRegistry, stack: AsyncExitStack
+) -> GatewayServer:
+    from kernel_gateway.web.server import GatewayServer
+    from kernel_gateway.web.workspace_files import S3FileStore
+
+    files = await asyncio.to_thread(S3FileStore.create, deployment)
+    stack.callback(files.close)
+    server = GatewayServer.create(
+        config=settings.config,
+        registry=registry,
+        identities=settings.identities,
+        environments=settings.environments,
+        files=files,
+        spool_dir=settings.state_dir / RUN_FOLDER,
+    )
+    stack.push_async_callback(_closed_in_time, server.aclose)
+    return server
+
+
+async def _closed_in_time(close: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await asyncio.wait_for(close(), CLOSE_S)
+    except TimeoutError:
+        logger.warning("a part did not close in time", extra={"duration_ms": CLOSE_S * 1000})
+
+
+def _import_server() -> None:
+    for name in ("web.server", "web.handlers", "dispatch.lambda_invoker", "kernels.registry"):
+        importlib.import_module(f"kernel_gateway.{name}")

@@ -1,0 +1,229 @@
+"""What a gateway is told: command line, TOML or Jupyter configuration, as one checked value."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from jupyter_core.application import JupyterApp
+from traitlets import Dict, Int, List, TraitError, Unicode, default
+from traitlets.config import Config
+
+from kernel_gateway.environments.environment import Environment, read_environments
+from kernel_gateway.errors import ConfigError
+from kernel_gateway.web.identities import IdentityTable, check_token, read_identities
+
+APP_NAME = "lambda-kernel-gateway"
+TOKEN_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A gateway's settings, checked.
+
+    Attributes:
+        state_dir: where storage, logs and ``run/gateway.json`` stand.
+        identities: whose token is whose.
+        token: the local user's token; None where identities are configured.
+        environments: by kernelspec name.
+        log_level: name of a level of ``logging``.
+        max_containers: how many containers may run at once.
+        warm_count: how many containers are started before anybody asks.
+        idle_container_s: a container without an invocation for so long is ended.
+        config: what remains for jupyter_server's own classes.
+    """
+
+    state_dir: Path
+    identities: IdentityTable
+    token: str | None
+    environments: dict[str, Environment]
+    log_level: str
+    max_containers: int
+    warm_count: int
+    idle_container_s: int
+    config: Config
+
+
+def default_state_dir() -> Path:
+    """Return where state stands unless told otherwise: the platform's user data directory."""
+    return Path(platformdirs.user_data_dir(APP_NAME, appauthor=False))
+
+
+class KernelGateway(JupyterApp):
+    """Settings of the Jupyter gateway whose cells run as AWS Lambda invocations."""
+
+    name = "kernel-gateway"
+    description = "A Jupyter gateway whose every cell is one isolated AWS Lambda invocation"
+
+    state_dir = Unicode(help="Where storage, logs and run/gateway.json stand.").tag(config=True)
+    identities_file = Unicode(help="TOML file with [[identity]] tables.").tag(config=True)
+    identity = List(Dict(), help="Tables user, agent, token_sha256, admin.").tag(config=True)
+    environment = List(Dict(), help="Tables of execution environments.").tag(config=True)
+    token = Unicode(None, allow_none=True, help="The local user's token.").tag(config=True)
+    max_containers = Int(4, min=1, max=1000, help="Containers that may run at once.").tag(
+        config=True
+    )
+    warm_count = Int(1, min=0, help="Containers started ahead for each environment.").tag(
+        config=True
+    )
+    idle_container_s = Int(600, min=1, help="Seconds after which an idle container ends.").tag(
+        config=True
+    )
+
+    @default("state_dir")
+    def _default_state_dir(self) -> str:
+        return str(default_state_dir())
+
+    def migrate_config(self) -> None:
+        """Do nothing: there is no IPython 3 configuration to carry over."""
+
+    def load(self, command_line: Config, config_file: str | None) -> Settings:
+        """Return the checked settings; the command line goes over files.
+
+        Args:
+            command_line: what was given there, as traitlets configuration.
+            config_file: ``--config``; None searches Jupyter's configuration directories for
+                ``kernel_gateway_config.py`` and ``.json``.
+
+        Raises:
+            ConfigError: a file or value is wrong; the message names it.
+        """
+        self.raise_config_file_errors = True
+        try:
+            if config_file is None:
+                self.load_config_file()
+            else:
+                self._load_named(Path(config_file))
+            self.update_config(command_line)
+            return self._checked()
+        except TraitError as problem:
+            raise ConfigError(str(problem)) from problem
+
+    def _load_named(self, path: Path) -> None:
+        if path.suffix == ".toml":
+            self.update_config(config_of_toml(read_toml(path), path))
+            return
+        if path.suffix not in {".py", ".json"}:
+            raise ConfigError(f"--config {path}: must end in .toml, .py or .json")
+        if not path.is_file():
+            raise ConfigError(f"--config {path}: there is no such file")
+        self.config_file = str(path.resolve())
+        try:
+            self.load_config_file(suppress_errors=False)
+        except Exception as problem:
+            raise ConfigError(f"--config {path}: {type(problem).__name__}: {problem}") from problem
+
+    def _checked(self) -> Settings:
+        identities, token = self._identities()
+        return Settings(
+            state_dir=Path(self.state_dir).expanduser().absolute(),
+            identities=identities,
+            token=token,
+            environments=read_environments(self.environment),
+            log_level=_level_name(self.log_level),
+            max_containers=self.max_containers,
+            warm_count=min(self.warm_count, self.max_containers),
+            idle_container_s=self.idle_container_s,
+            config=self.config,
+        )
+
+    def _identities(self) -> tuple[IdentityTable, str | None]:
+        tables = list(self.identity)
+        if self.identities_file:
+            tables += identity_tables(Path(self.identities_file))
+        if tables:
+            if self.token is not None:
+                raise ConfigError("--token: identities are configured, each has its own token")
+            return IdentityTable(read_identities(tables)), None
+        token = self.token if self.token is not None else environment_token(os.environ)
+        if token is None:
+            token = secrets.token_hex(TOKEN_BYTES)
+        return IdentityTable.of_token(check_token(token)), token
+
+
+def environment_token(environ: Mapping[str, str]) -> str | None:
+    """Return the token that JUPYTER_TOKEN or JUPYTER_TOKEN_FILE gives, or None.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    if environ.get("JUPYTER_TOKEN"):
+        return environ["JUPYTER_TOKEN"]
+    if environ.get("JUPYTER_TOKEN_FILE"):
+        path = Path(environ["JUPYTER_TOKEN_FILE"])
+        try:
+            return path.read_text().strip()
+        except OSError as problem:
+            raise ConfigError(f"JUPYTER_TOKEN_FILE {path}: {problem.strerror}") from problem
+    return None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    Raises:
+        ConfigError: it cannot be read or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise ConfigError(f"{path}: {problem.strerror}") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path}: is not TOML: {problem}") from problem
+
+
+def identity_tables(path: Path) -> list[dict[str, Any]]:
+    """Return the ``[[identity]]`` tables of ``--identities``.
+
+    Raises:
+        ConfigError: the file holds something else, or no identity.
+    """
+    tables = read_toml(path)
+    for name in tables:
+        if name != "identity":
+            raise ConfigError(f"{path}: {name} is not known here, only [[identity]] is")
+    found = _array_of_tables(tables, "identity", path)
+    if not found:
+        raise ConfigError(f"{path}: has no [[identity]] table")
+    return found
+
+
+def config_of_toml(tables: Mapping[str, Any], path: Path) -> Config:
+    """Return a TOML configuration as traitlets configuration.
+
+    ``[[identity]]`` and ``[[environment]]`` become traits of KernelGateway; every other table
+    must be named like a class, as in ``[ServerApp]``.
+
+    Raises:
+        ConfigError: a name is something else.
+    """
+    config = Config()
+    for name, value in tables.items():
+        if name in {"identity", "environment"}:
+            config.KernelGateway[name] = _array_of_tables(tables, name, path)
+        elif isinstance(value, dict) and name[:1].isupper():
+            config[name].merge(Config(value))
+        else:
+            raise ConfigError(
+                f"{path}: {name} is not known; there may be [[identity]], [[environment]] and "
+                "tables named like classes, such as [ServerApp]"
+            )
+    return config
+
+
+def _array_of_tables(tables: Mapping[str, Any], name: str, path: Path) -> list[dict[str, Any]]:
+    found = tables.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise ConfigError(f"{path}: {name} must be written [[{name}]]")
+    return found
+
+
+def _level_name(level: object) -> str:
+    names = {0: "NOTSET", 10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
+    return level if isinstance(level, str) else names.get(int(str(level)), "INFO")

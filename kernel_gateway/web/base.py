@@ -1,0 +1,138 @@
+"""What every REST handler of ours shares: the caller's identity, errors in JSON, ownership."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from http.client import responses
+from typing import Any, cast
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from kernel_gateway.errors import Forbidden, GatewayError, NotFound
+from kernel_gateway.kernels.identity import Identity, may_execute, may_see
+from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.kernels.registry import KernelRegistry
+
+logger = logging.getLogger(__name__)
+
+Method = Callable[..., Awaitable[None]]
+
+
+def endpoint(method: Method) -> Method:
+    """Return a handler's method that asks for a token and for the authorizer's consent first."""
+
+    @functools.wraps(method)
+    async def answer(self: GatewayHandler, *args: Any, **kwargs: Any) -> None:
+        await method(self, *args, **kwargs)
+
+    return cast("Method", web.authenticated(authorized(answer)))
+
+
+class GatewayHandler(APIHandler):
+    """Base of the REST handlers; a GatewayError becomes its HTTP status with its message."""
+
+    @property
+    def identity(self) -> Identity:
+        """Who is calling, as the token says."""
+        found: Identity = self.current_user.identity
+        return found
+
+    @property
+    def registry(self) -> KernelRegistry:
+        """All kernels, of every owner."""
+        found: KernelRegistry = self.settings["kernel_registry"]
+        return found
+
+    def visible_kernel(self, kernel_id: str) -> LambdaKernel:
+        """Return the kernel if the caller may see it (raises NotFound)."""
+        return visible_kernel(self.registry, self.identity, kernel_id)
+
+    def own_kernel(self, kernel_id: str) -> LambdaKernel:
+        """Return the kernel if the caller may execute in it.
+
+        Raises:
+            NotFound: there is none, or none that the caller may see.
+            Forbidden: an admin sees it, but it is another user's.
+        """
+        return own_kernel(self.registry, self.identity, kernel_id)
+
+    def json_object(self) -> dict[str, Any]:
+        """Return the body as an object, empty where there is none (raises HTTPError 400)."""
+        body = self.get_json_body()
+        if body is None:
+            return {}
+        if not isinstance(body, dict):
+            raise web.HTTPError(400, "the body must be a JSON object")
+        return body
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer an error as JSON: ``message`` and ``reason``."""
+        write_json_error(self, status_code, kwargs.get("exc_info"))
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """Log an error of ours as one line; only what nobody foresaw has a traceback."""
+        if not log_refusal(value):
+            super().log_exception(typ, value, tb)
+
+
+class NotFoundHandler(GatewayHandler):
+    """Whatever no other handler takes."""
+
+    auth_resource = "api"
+
+    async def prepare(self) -> None:  # type: ignore[override]
+        """Answer 403 without a token, else 404."""
+        await super().prepare()
+        raise web.HTTPError(404, "there is no such resource here")
+
+
+def write_json_error(handler: web.RequestHandler, status_code: int, exc_info: Any) -> None:
+    """Answer an error as JSON: ``message`` and ``reason``."""
+    error = exc_info[1] if exc_info else None
+    message: str = responses.get(status_code, "Unknown HTTP Error")
+    reason = None
+    if isinstance(error, GatewayError):
+        message = str(error)
+        handler.set_status(error.http_status)
+    elif isinstance(error, web.HTTPError):
+        reason = error.reason
+        # tornado doubles the percent signs of a message that has no arguments.
+        message = (error.log_message or message).replace("%%", "%")
+    handler.set_header("Content-Type", "application/json")
+    handler.finish(json.dumps({"message": message, "reason": reason}))
+
+
+def log_refusal(error: BaseException | None) -> bool:
+    """Log an error of ours that is the caller's as one line, and return whether it was one."""
+    if not isinstance(error, GatewayError) or error.http_status >= 500:
+        return False
+    logger.info("a request was refused", extra={"reason": str(error)})
+    return True
+
+
+def visible_kernel(registry: KernelRegistry, identity: Identity, kernel_id: str) -> LambdaKernel:
+    """Return the kernel if the caller may see it.
+
+    Raises:
+        NotFound: there is none, or it is another's: a caller cannot tell these apart.
+    """
+    try:
+        kernel = registry.get(kernel_id)
+    except NotFound:
+        kernel = None
+    if kernel is None or not may_see(identity, kernel.owner):
+        raise NotFound(f"Kernel does not exist: {kernel_id}")
+    return kernel
+
+
+def own_kernel(registry: KernelRegistry, identity: Identity, kernel_id: str) -> LambdaKernel:
+    """Return the kernel if the caller may execute in it (raises NotFound, Forbidden)."""
+    kernel = visible_kernel(registry, identity, kernel_id)
+    if not may_execute(identity, kernel.owner):
+        raise Forbidden("an admin lists and shuts down, but does not execute in others' kernels")
+    return kernel

@@ -1,0 +1,83 @@
+"""``/api/kernels/{id}/channels``: who may connect, keep-alive, subprotocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_server.auth.decorator import ws_authenticated
+from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
+from tornado.websocket import WebSocketHandler
+
+from kernel_gateway.web.base import log_refusal, own_kernel, write_json_error
+
+PING_INTERVAL_S = 30
+MAX_FRAME_BYTES = 64 << 20
+
+
+class KernelChannelsHandler(KernelWebsocketHandler):
+    """A kernel's websocket, for its owner only."""
+
+    @property
+    def ping_interval(self) -> float:
+        """Seconds between pings.
+
+        jupyter_server gives milliseconds, where tornado takes seconds (gateway.md, pitfall 7).
+        """
+        found: float = self.settings.get("websocket_ping_interval") or PING_INTERVAL_S
+        return found
+
+    @property
+    def ping_timeout(self) -> float:
+        """Seconds without an answer after which the client is gone."""
+        return self.ping_interval
+
+    @property
+    def max_message_size(self) -> int:
+        """Bytes of one frame; a larger one closes the connection with code 1009."""
+        return MAX_FRAME_BYTES
+
+    async def pre_get(self) -> None:
+        """Make the connection, if the caller may execute in the kernel.
+
+        Raises:
+            NotFound: there is no such kernel for the caller.
+            Forbidden: an admin sees it but does not execute in it.
+        """
+        registry = self.settings["kernel_registry"]
+        kernel = own_kernel(registry, self.current_user.identity, self.kernel_id)
+        self.connection = self.kernel_websocket_connection_class(
+            parent=kernel, websocket_handler=self, config=self.config
+        )
+
+    @ws_authenticated
+    async def get(self, kernel_id: str) -> None:
+        """Upgrade to a websocket."""
+        self.kernel_id = kernel_id
+        await self.pre_get()
+        await WebSocketHandler.get(self, kernel_id=kernel_id)
+
+    async def open(self, kernel_id: str) -> None:
+        """Attach to the kernel; tornado itself sends the pings."""
+        await self.connection.connect()
+
+    def on_message(self, ws_message: str | bytes) -> None:
+        """Hand a frame to the connection."""
+        self.connection.handle_incoming_message(ws_message)
+
+    def on_close(self) -> None:
+        """Detach from the kernel."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.disconnect()
+
+    def on_pong(self, data: bytes) -> None:
+        """Do nothing: tornado keeps the time."""
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer a refused upgrade as JSON."""
+        write_json_error(self, status_code, kwargs.get("exc_info"))
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """Log a refused upgrade as one line."""
+        if not log_refusal(value):
+            super().log_exception(typ, value, tb)

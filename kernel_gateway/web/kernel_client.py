@@ -1,0 +1,148 @@
+"""A kernel of a gateway as nbclient wants one: over the websocket, with the token.
+
+jupyter_server's own GatewayKernelClient sends no credentials on the websocket and always asks for
+``python3`` (gateway.md, pitfall 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from queue import Empty
+from typing import Any
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+from kernel_gateway.messaging.message import OutMessage, new_header
+from kernel_gateway.web.codec import V1_PROTOCOL, MalformedFrame, decode_frame, encode_frame
+from kernel_gateway.web.rest_client import ApiError, Endpoint
+
+CONNECT_TIMEOUT_S = 20
+MAX_FRAME_BYTES = 1 << 30
+
+
+class ChannelQueue:
+    """Messages of one channel, in the order they came."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Add a message."""
+        self._queue.put_nowait(message)
+
+    async def get_msg(self, timeout: float | None = None) -> dict[str, Any]:  # noqa: ASYNC109
+        """Return the next message.
+
+        Raises:
+            Empty: none came within ``timeout`` seconds.
+        """
+        try:
+            return await asyncio.wait_for(self._queue.get(), timeout)
+        except TimeoutError:
+            raise Empty from None
+
+
+class GatewayKernelClient:
+    """The channels of one kernel; the names are jupyter_client's.
+
+    Attributes:
+        shell_channel: replies to requests.
+        iopub_channel: what every client of the kernel gets.
+        stdin_channel: questions of the kernel.
+        control_channel: replies to control requests.
+    """
+
+    def __init__(self, endpoint: Endpoint, kernel_id: str) -> None:
+        self._endpoint = endpoint
+        self._kernel_id = kernel_id
+        self._session = uuid.uuid4().hex
+        self._socket: WebSocketClientConnection | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self.allow_stdin = False
+        self.shell_channel = ChannelQueue()
+        self.iopub_channel = ChannelQueue()
+        self.stdin_channel = ChannelQueue()
+        self.control_channel = ChannelQueue()
+
+    async def open(self) -> None:
+        """Connect (raises ApiError)."""
+        path = f"/api/kernels/{self._kernel_id}/channels?session_id={self._session}"
+        request = HTTPRequest(
+            self._endpoint.websocket_url(path),
+            headers=self._endpoint.headers,
+            connect_timeout=CONNECT_TIMEOUT_S,
+        )
+        try:
+            self._socket = await websocket_connect(
+                request, subprotocols=[V1_PROTOCOL], max_message_size=MAX_FRAME_BYTES
+            )
+        except (OSError, HTTPClientError) as problem:
+            raise ApiError(f"cannot connect to kernel {self._kernel_id}: {problem}") from problem
+        self._reader = asyncio.create_task(self._read(self._socket))
+
+    async def close(self) -> None:
+        """Disconnect; the kernel goes on."""
+        if self._socket is not None:
+            self._socket.close()
+        if self._reader is not None:
+            await self._reader
+
+    def is_alive(self) -> bool:
+        """Return whether the connection stands."""
+        return self._reader is not None and not self._reader.done()
+
+    def execute(
+        self,
+        code: str,
+        silent: bool = False,
+        store_history: bool = True,
+        user_expressions: dict[str, Any] | None = None,
+        allow_stdin: bool | None = None,
+        stop_on_error: bool = True,
+    ) -> str:
+        """Send an execute_request and return its msg_id (raises ApiError)."""
+        content = {
+            "code": code,
+            "silent": silent,
+            "store_history": store_history,
+            "user_expressions": user_expressions or {},
+            "allow_stdin": self.allow_stdin if allow_stdin is None else allow_stdin,
+            "stop_on_error": stop_on_error,
+        }
+        return self.send("execute_request", content)
+
+    def kernel_info(self) -> str:
+        """Send a kernel_info_request and return its msg_id (raises ApiError)."""
+        return self.send("kernel_info_request", {})
+
+    def send(self, msg_type: str, content: dict[str, Any], channel: str = "shell") -> str:
+        """Send a message and return its msg_id (raises ApiError)."""
+        if self._socket is None or not self.is_alive():
+            raise ApiError("the connection to the gateway is lost")
+        header = new_header(msg_type, session=self._session, username="client")
+        message = OutMessage(channel=channel, header=header, content=content)
+        frame = encode_frame(message, self._socket.selected_subprotocol)
+        # A failure shows as the end of the connection, which the reader sees.
+        self._socket.write_message(frame, binary=isinstance(frame, bytes))
+        msg_id: str = header["msg_id"]
+        return msg_id
+
+    async def _read(self, socket: WebSocketClientConnection) -> None:
+        channels = {
+            "shell": self.shell_channel,
+            "iopub": self.iopub_channel,
+            "stdin": self.stdin_channel,
+            "control": self.control_channel,
+        }
+        while (frame := await socket.read_message()) is not None:
+            try:
+                decoded = decode_frame(frame, socket.selected_subprotocol)
+            except MalformedFrame:
+                continue
+            message = {**decoded.data, "buffers": list(decoded.buffers)}
+            message.setdefault("msg_type", message["header"].get("msg_type"))
+            channel = channels.get(decoded.channel or message.get("channel", ""))
+            if channel is not None:
+                channel.put(message)

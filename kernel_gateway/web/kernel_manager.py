@@ -1,0 +1,246 @@
+"""jupyter_server's kernel manager as a thin adapter over the registry: no ZMQ, no process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jupyter_client.kernelspec import NoSuchKernel
+from jupyter_server.prometheus.metrics import KERNEL_CURRENTLY_RUNNING_TOTAL
+from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
+from tornado import web
+from traitlets import Bool, Instance, default
+from traitlets import Dict as DictTrait
+
+from kernel_gateway.errors import GatewayError, NotFound
+from kernel_gateway.kernels.identity import Identity
+from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.kernels.registry import KernelRegistry
+from kernel_gateway.messaging.message import utc_text
+from kernel_gateway.web.kernelspecs import DEFAULT_NAME, LambdaKernelSpecManager
+
+logger = logging.getLogger(__name__)
+
+ENDED_OWNERS_COUNT = 1000
+KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
+
+
+class LambdaKernelManager(AsyncMappingKernelManager):
+    """Kernels of the registry under jupyter_server's method names.
+
+    It does not ask who calls: the handlers check ownership before they call it.
+    """
+
+    shared_context = Bool(False)
+    ended_owners = DictTrait(help="Owners of kernels that ended lately, for their last events.")
+    registry = Instance(KernelRegistry)
+    kernel_spec_manager = Instance(LambdaKernelSpecManager)
+
+    @default("registry")
+    def _default_registry(self) -> KernelRegistry:
+        server: Any = self.parent
+        found: KernelRegistry = server.registry
+        return found
+
+    @default("default_kernel_name")
+    def _default_kernel_name_default(self) -> str:
+        return DEFAULT_NAME
+
+    async def start_kernel(  # type: ignore[override]
+        self,
+        *,
+        owner: Identity,
+        kernel_name: str | None = None,
+        kernel_id: str | None = None,
+        options: KernelOptions | None = None,
+    ) -> str:
+        """Start a kernel and return its id; where ``kernel_id`` exists, that is the kernel.
+
+        Args:
+            owner: whom it belongs to and runs as.
+            kernel_name: a kernelspec or an alias, None for the default.
+            kernel_id: the client's choice, None for a new one.
+            options: workspace and what else the client chose.
+
+        Raises:
+            NotFound: there is no such kernelspec.
+            GatewayError: as KernelRegistry.start.
+        """
+        name = kernel_name or self.default_kernel_name
+        try:
+            spec_name = self.kernel_spec_manager.resolve(name)
+        except NoSuchKernel:
+            raise NotFound(f"Kernel spec not found: {name}") from None
+        try:
+            kernel = await self.registry.start(
+                owner, spec_name=spec_name, options=options or KernelOptions(), kernel_id=kernel_id
+            )
+        except GatewayError as problem:
+            self._emit("start", None, spec_name, problem)
+            raise
+        KERNEL_CURRENTLY_RUNNING_TOTAL.labels(type=spec_name).inc()
+        self._emit("start", kernel.kernel_id, spec_name)
+        logger.info("a kernel was started", extra={"kernel_id": kernel.kernel_id})
+        return kernel.kernel_id
+
+    _async_start_kernel = start_kernel  # type: ignore[assignment]
+
+    async def shutdown_kernel(  # type: ignore[override]
+        self, kernel_id: str, now: bool = False, restart: bool = False
+    ) -> None:
+        """End the kernel (raises HTTPError 404)."""
+        kernel = self.get_kernel(kernel_id)
+        self.ended_owners[kernel_id] = kernel.owner
+        while len(self.ended_owners) > ENDED_OWNERS_COUNT:
+            del self.ended_owners[next(iter(self.ended_owners))]
+        await self._act("shutdown", kernel_id)
+        KERNEL_CURRENTLY_RUNNING_TOTAL.labels(type=kernel.spec_name).dec()
+        self.last_kernel_activity = datetime.now(UTC)
+
+    _async_shutdown_kernel = shutdown_kernel  # type: ignore[assignment]
+
+    async def restart_kernel(  # type: ignore[override]
+        self, kernel_id: str, now: bool = False
+    ) -> None:
+        """Restart the kernel: same id, empty namespace (raises HTTPError 404)."""
+        await self._act("restart", kernel_id)
+
+    _async_restart_kernel = restart_kernel
+
+    async def interrupt_kernel(self, kernel_id: str) -> None:  # type: ignore[override]
+        """Interrupt the running cell (raises HTTPError 404)."""
+        await self._act("interrupt", kernel_id)
+
+    async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]
+        """Leave the kernels as they are: their records outlive this gateway."""
+
+    def update_env(self, *, kernel_id: str, env: dict[str, str]) -> None:
+        """Ignore the environment that jupyter_server's sessions hand on: it is the gateway's."""
+
+    def get_kernel(self, kernel_id: str) -> LambdaKernel:  # type: ignore[override]
+        """Return the kernel (raises HTTPError 404)."""
+        try:
+            return self.registry.get(kernel_id)
+        except NotFound as problem:
+            raise web.HTTPError(404, f"Kernel does not exist: {kernel_id}") from problem
+
+    def owner_of(self, kernel_id: str) -> Identity | None:
+        """Return whose the kernel is, or was if it ended lately."""
+        try:
+            return self.registry.get(kernel_id).owner
+        except NotFound:
+            found: Identity | None = self.ended_owners.get(kernel_id)
+            return found
+
+    def kernel_model(self, kernel_id: str) -> dict[str, Any]:
+        """Return the REST model of the kernel (raises HTTPError 404)."""
+        return kernel_model(self.get_kernel(kernel_id))
+
+    def list_kernel_ids(self) -> list[str]:
+        """Return the ids of all kernels."""
+        return [kernel.kernel_id for kernel in self.registry.all()]
+
+    def list_kernels(self) -> list[dict[str, Any]]:
+        """Return the REST models of all kernels, of every owner."""
+        return [kernel_model(kernel) for kernel in self.registry.all()]
+
+    async def cull_kernel_if_idle(self, kernel_id: str) -> None:
+        """End the kernel if it was idle for ``cull_idle_timeout`` and nobody is connected."""
+        kernel = self.get_kernel(kernel_id)
+        idle = datetime.now(UTC) - kernel.last_activity
+        if (
+            idle > timedelta(seconds=self.cull_idle_timeout)
+            and (self.cull_busy or kernel.execution_state != "busy")
+            and (self.cull_connected or not kernel.connections)
+        ):
+            logger.warning(
+                "an idle kernel is culled",
+                extra={"kernel_id": kernel_id, "idle_s": int(idle.total_seconds())},
+            )
+            await self.shutdown_kernel(kernel_id)
+
+    async def cull_kernels(self) -> None:
+        """End every kernel that was idle for too long."""
+        for kernel_id in self.list_kernel_ids():
+            try:
+                await self.cull_kernel_if_idle(kernel_id)
+            except (GatewayError, web.HTTPError):
+                logger.exception("a kernel could not be culled", extra={"kernel_id": kernel_id})
+
+    def __contains__(self, kernel_id: object) -> bool:
+        try:
+            self.registry.get(str(kernel_id))
+        except NotFound:
+            return False
+        return True
+
+    def __len__(self) -> int:
+        return len(self.registry.all())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.list_kernel_ids())
+
+    async def _act(self, action: str, kernel_id: str) -> None:
+        kernel = self.get_kernel(kernel_id)
+        method = {
+            "shutdown": self.registry.shutdown,
+            "restart": self.registry.restart,
+            "interrupt": self.registry.interrupt,
+        }[action]
+        try:
+            await method(kernel_id)
+        except GatewayError as problem:
+            self._emit(action, kernel_id, kernel.spec_name, problem)
+            raise
+        self._emit(action, kernel_id, kernel.spec_name)
+
+    def _emit(
+        self,
+        action: str,
+        kernel_id: str | None,
+        kernel_name: str,
+        problem: GatewayError | None = None,
+    ) -> None:
+        """Publish a ``kernel_actions`` event, as jupyter_server's own kernels do."""
+        data: dict[str, Any] = {
+            "action": action,
+            "kernel_name": kernel_name,
+            "status": "error" if problem else "success",
+            "msg": str(problem) if problem else f"Kernel {kernel_id}: {action} succeeded.",
+        }
+        if kernel_id is not None:
+            data["kernel_id"] = kernel_id
+        if problem is not None:
+            data["status_code"] = problem.http_status
+        server: Any = self.parent
+        server.event_logger.emit(schema_id=KERNEL_ACTIONS, data=data)
+
+
+def kernel_model(kernel: LambdaKernel) -> dict[str, Any]:
+    """Return what the REST API says of a kernel.
+
+    Source: Jupyter Server REST API, ``Kernel``; ``lambda_kernel`` is ours.
+    """
+    model: dict[str, Any] = {
+        "id": kernel.kernel_id,
+        "name": kernel.spec_name,
+        "last_activity": utc_text(kernel.last_activity),
+        "execution_state": str(kernel.execution_state),
+        "connections": kernel.connections,
+        "lambda_kernel": {
+            "user": kernel.owner.user,
+            "agent": kernel.owner.agent,
+            "environment": kernel.environment.id,
+            "workspace": kernel.options.workspace,
+            "projects": list(kernel.options.projects),
+            "run": kernel.options.run,
+            "scope": kernel.options.scope,
+            "execution_count": kernel.execution_count,
+        },
+    }
+    if kernel.reason:
+        model["reason"] = kernel.reason
+    return model

@@ -1,0 +1,192 @@
+"""A notebook executed cell by cell on a gateway, with nbclient's handling of outputs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+from kernel_gateway.errors import BadRequest
+from kernel_gateway.web.kernel_client import GatewayKernelClient
+from kernel_gateway.web.rest_client import Endpoint, RestClient
+
+DEFAULT_KERNEL = "lambda-python"
+
+Report = Callable[[int, int, str], None]
+"""Called with the number of the code cell that begins, how many there are, and its first line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotebookFailure:
+    """Why a notebook did not run to its end.
+
+    Attributes:
+        cell_number: which code cell, from 1.
+        text: the traceback or the reason, readable.
+    """
+
+    cell_number: int
+    text: str
+
+
+class _Manager:
+    """The kernel's manager as nbclient asks for it: it is there, and can be interrupted."""
+
+    has_kernel = True
+
+    def __init__(self, rest: RestClient, kernel_id: str) -> None:
+        self._rest = rest
+        self._kernel_id = kernel_id
+
+    async def interrupt_kernel(self) -> None:
+        path = f"/api/kernels/{self._kernel_id}/interrupt"
+        await asyncio.to_thread(self._rest.call, "POST", path)
+
+
+def read_notebook(path: Path) -> Any:
+    """Return the notebook in ``path``, in the current format.
+
+    Raises:
+        BadRequest: it cannot be read or is not a notebook.
+    """
+    try:
+        return nbformat.read(path, as_version=4)
+    except OSError as problem:
+        raise BadRequest(f"{path}: {problem.strerror}") from problem
+    except Exception as problem:
+        raise BadRequest(f"{path}: is not a notebook: {type(problem).__name__}") from problem
+
+
+async def run_notebook(
+    endpoint: Endpoint,
+    notebook: Any,
+    *,
+    kernel_name: str | None,
+    timeout_s: int | None,
+    env: dict[str, str],
+    report: Report,
+) -> NotebookFailure | None:
+    """Execute ``notebook`` in a new kernel, in place, and return why it stopped early or None.
+
+    Args:
+        endpoint: which gateway.
+        notebook: as nbformat reads it; outputs are put into it while it runs.
+        kernel_name: None for the notebook's own, where that is a Lambda kernel, or the default.
+        timeout_s: of one cell, None for the environment's own limit.
+        env: LAMBDA_KERNEL_… choices of the kernel.
+        report: called before each code cell.
+
+    Raises:
+        ApiError: the gateway refused, or is gone.
+    """
+    async with _kernel(endpoint, kernel_name or _own_kernel(notebook), env) as (manager, client):
+        # nbclient asks of both only what ours have; the types it names are jupyter_client's.
+        runner = NotebookClient(
+            notebook, km=cast("Any", manager), timeout=timeout_s, store_widget_state=False
+        )
+        runner.kc = cast("Any", client)
+        runner.reset_execution_trackers()
+        numbered = [cell for cell in notebook.cells if _is_code(cell)]
+        for cell in numbered:
+            cell.outputs = []
+            cell.execution_count = None
+        number = 0
+        for index, cell in enumerate(notebook.cells):
+            if not _is_code(cell):
+                continue
+            number += 1
+            report(number, len(numbered), cell.source.lstrip().partition("\n")[0])
+            try:
+                await runner.async_execute_cell(cell, index)
+            except CellExecutionError as failure:
+                return NotebookFailure(cell_number=number, text=str(failure))
+            except CellTimeoutError:
+                return NotebookFailure(
+                    cell_number=number, text=f"CellTimeout: not done within {timeout_s} s"
+                )
+            except DeadKernelError:
+                return NotebookFailure(
+                    cell_number=number, text="the connection to the gateway was lost"
+                )
+    return None
+
+
+def write_notebook(notebook: Any, path: Path) -> None:
+    """Write ``notebook`` to ``path``.
+
+    Raises:
+        BadRequest: it cannot be written.
+    """
+    new = path.with_name(f".{path.name}.part")
+    try:
+        nbformat.write(notebook, new)
+        new.replace(path)
+    except OSError as problem:
+        raise BadRequest(f"{path}: {problem.strerror}") from problem
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def execute(code: str, *, url: str, token: str) -> str:
+    """Run ``code`` in a kernel of its own and return what it printed and what it gave.
+
+    Args:
+        code: of one cell.
+        url: of the gateway.
+        token: the caller's.
+
+    Raises:
+        ApiError: the gateway refused, or is gone.
+    """
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    run = run_notebook(
+        Endpoint(url=url, token=token),
+        notebook,
+        kernel_name=None,
+        timeout_s=None,
+        env={},
+        report=lambda *_: None,
+    )
+    failure = asyncio.run(run)
+    shown = [_text(output) for output in notebook.cells[0].outputs]
+    return "".join(shown if failure is None else [*shown, failure.text])
+
+
+@asynccontextmanager
+async def _kernel(
+    endpoint: Endpoint, name: str, env: dict[str, str]
+) -> AsyncIterator[tuple[_Manager, GatewayKernelClient]]:
+    rest = RestClient(endpoint)
+    made = await asyncio.to_thread(rest.call, "POST", "/api/kernels", {"name": name, "env": env})
+    path = f"/api/kernels/{made['id']}"
+    client = GatewayKernelClient(endpoint, made["id"])
+    try:
+        await client.open()
+        yield _Manager(rest, made["id"]), client
+    finally:
+        await client.close()
+        await asyncio.to_thread(rest.call, "DELETE", path)
+
+
+def _own_kernel(notebook: Any) -> str:
+    name: str = notebook.metadata.get("kernelspec", {}).get("name", "")
+    return name if name.startswith("lambda-") else DEFAULT_KERNEL
+
+
+def _is_code(cell: Any) -> bool:
+    return bool(cell.cell_type == "code" and cell.source.strip())
+
+
+def _text(output: Any) -> str:
+    if output.output_type == "stream":
+        return str(output.text)
+    if output.output_type == "error":
+        return ""
+    return str(output.data.get("text/plain", ""))

@@ -1,0 +1,148 @@
+"""A small client of the gateway's REST API: blocking, streamed, standard library only."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+from urllib.parse import quote, urlsplit
+
+from kernel_gateway.errors import GatewayError
+
+BLOCK_BYTES = 1 << 18
+TIMEOUT_S = 120
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes that were just moved."""
+
+
+class ApiError(GatewayError):
+    """The gateway refused a request, or could not be reached; the text is its own message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a gateway is, and who asks.
+
+    Attributes:
+        url: such as ``http://127.0.0.1:8888/``.
+        token: the caller's, None where it has none.
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ApiError(f"{self.url!r} is not a URL of a gateway (http://host:port/)")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every request carries."""
+        return {} if self.token is None else {"Authorization": f"token {self.token}"}
+
+    def path(self, path: str) -> str:
+        """Return the path of a request below the gateway's base URL."""
+        return urlsplit(self.url).path.rstrip("/") + path
+
+    def websocket_url(self, path: str) -> str:
+        """Return the URL of a websocket below the gateway's base URL."""
+        parts = urlsplit(self.url)
+        scheme = "wss" if parts.scheme == "https" else "ws"
+        return f"{scheme}://{parts.netloc}{self.path(path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RestClient:
+    """Requests to one gateway.
+
+    Attributes:
+        endpoint: which gateway.
+    """
+
+    endpoint: Endpoint
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Send JSON, return JSON (None for an empty answer).
+
+        Raises:
+            ApiError: the gateway is not there, or it refused.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        with self._answer(method, path, data, {}) as response:
+            text = response.read()
+        try:
+            return json.loads(text) if text else None
+        except ValueError:
+            raise ApiError(f"{self.endpoint.url} answers as no gateway does") from None
+
+    def upload(
+        self, path: str, body: BinaryIO, headers: Mapping[str, str], size_bytes: int
+    ) -> None:
+        """PUT what ``body`` holds, block by block (raises ApiError)."""
+        length = {"Content-Length": str(size_bytes)}
+        with self._answer("PUT", path, body, {**headers, **length}) as response:
+            response.read()
+
+    def download(self, path: str, target: BinaryIO, progress: Progress) -> Mapping[str, str]:
+        """Write a file's bytes into ``target`` and return the answer's headers.
+
+        Raises:
+            ApiError: the gateway refused, or the file ended early.
+        """
+        with self._answer("GET", path, None, {}) as response:
+            expected = int(response.headers.get("Content-Length", "-1"))
+            got = 0
+            while block := response.read(BLOCK_BYTES):
+                target.write(block)
+                got += len(block)
+                progress(len(block))
+            if expected not in {-1, got}:
+                raise ApiError(f"{path}: {got} bytes of {expected} came")
+            return dict(response.headers)
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, body: bytes | BinaryIO | None, headers: Mapping[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
+        parts = urlsplit(self.endpoint.url)
+        kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        connection = kind(
+            parts.hostname or "", parts.port, timeout=TIMEOUT_S, blocksize=BLOCK_BYTES
+        )
+        try:
+            connection.request(
+                method, self.endpoint.path(path), body, {**self.endpoint.headers, **headers}
+            )
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise _refusal(response)
+            yield response
+        except (OSError, http.client.HTTPException) as problem:
+            raise ApiError(
+                f"the gateway at {self.endpoint.url} does not answer: {problem}"
+            ) from problem
+        finally:
+            connection.close()
+
+
+def files_path(workspace: str, path: str) -> str:
+    """Return the REST path of a file or folder of a workspace."""
+    return f"/api/workspaces/{quote(workspace, safe='')}/files/{quote(path)}"
+
+
+def _refusal(response: http.client.HTTPResponse) -> ApiError:
+    text = response.read(1 << 16)
+    try:
+        message = str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        message = response.reason
+    if response.status == 403 and message == "Forbidden":
+        message = "the token is missing or wrong"
+    return ApiError(f"{response.status}: {message}")

@@ -1,0 +1,130 @@
+"""``run/gateway.json``: where a running gateway is, and the lock that says it still runs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from kernel_gateway.errors import ConfigError, StartError
+
+RUN_FOLDER = "run"
+LOCK_NAME = "gateway.lock"
+FILE_NAME = "gateway.json"
+LOCK_ATTEMPTS_COUNT = 4
+LOCK_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile:
+    """What every command finds about the gateway of a state directory.
+
+    Attributes:
+        url: where it serves.
+        token: of the local user; None where identities are configured.
+        pid: its process.
+    """
+
+    url: str
+    token: str | None = field(repr=False)
+    pid: int
+
+    def write(self, state_dir: Path) -> None:
+        """Store it, readable by the owner only, all at once."""
+        path = state_dir / RUN_FOLDER / FILE_NAME
+        new = path.with_suffix(f".{os.getpid()}")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({"url": self.url, "token": self.token, "pid": self.pid}, file)
+        new.replace(path)
+
+    @classmethod
+    def read(cls, state_dir: Path) -> RunFile | None:
+        """Return what is stored, None where there is nothing that can be read."""
+        try:
+            facts = json.loads((state_dir / RUN_FOLDER / FILE_NAME).read_text())
+            return cls(url=facts["url"], token=facts["token"], pid=facts["pid"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @staticmethod
+    def remove(state_dir: Path) -> None:
+        """Remove it; nothing happens where there is none."""
+        (state_dir / RUN_FOLDER / FILE_NAME).unlink(missing_ok=True)
+
+
+class StateLock:
+    """The state directory is ours until this is released, or the process ends however it ends."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    @classmethod
+    def acquire(cls, state_dir: Path) -> StateLock:
+        """Take the state directory; what a gateway that was killed left there is removed.
+
+        Raises:
+            StartError: another gateway has it; the message names process and URL.
+            ConfigError: it cannot be made or written.
+        """
+        try:
+            (state_dir / RUN_FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+            state_dir.chmod(0o700)
+            file = (state_dir / RUN_FOLDER / LOCK_NAME).open("a+")
+        except OSError as problem:
+            raise ConfigError(f"--state-dir {state_dir}: {problem.strerror}") from problem
+        if not _lock(file):
+            file.close()
+            raise StartError(_in_use(state_dir))
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        RunFile.remove(state_dir)
+        return cls(file)
+
+    def release(self) -> None:
+        """Give the state directory up."""
+        self._file.close()
+
+
+def running_gateway(state_dir: Path) -> RunFile | None:
+    """Return the gateway that runs on ``state_dir``, or None; a file without one is stale."""
+    try:
+        file = (state_dir / RUN_FOLDER / LOCK_NAME).open("r")
+    except OSError:
+        return None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return RunFile.read(state_dir)
+        return None
+
+
+def _lock(file: IO[str]) -> bool:
+    # A command that looks whether a gateway runs holds the lock for a moment: so more than once.
+    for _ in range(LOCK_ATTEMPTS_COUNT):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(LOCK_PAUSE_S)
+        else:
+            return True
+    return False
+
+
+def _in_use(state_dir: Path) -> str:
+    found = RunFile.read(state_dir)
+    try:
+        pid = (state_dir / RUN_FOLDER / LOCK_NAME).read_text().strip()
+    except OSError:
+        pid = ""
+    where = f" at {found.url}" if found else " which is just starting"
+    return (
+        f"the state directory {state_dir} is in use by the gateway with process id "
+        f"{pid or 'unknown'}{where}; use that one, stop it, or choose another with --state-dir"
+    )
