@@ -28,7 +28,9 @@ from kernel_gateway.errors import (
     InvokeNotSent,
     InvokeRefused,
     InvokeThrottled,
+    NotFound,
     Started,
+    StartError,
 )
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import keys
@@ -90,25 +92,41 @@ class Flight:
 
 
 class Dispatcher:
-    """Sends cells to functions and settles what became of them."""
+    """Sends cells to functions and settles what became of them; `open` comes first."""
 
     def __init__(
         self,
         *,
         store: ObjectStore,
         invoker: Invoker,
-        frame_key: bytes,
-        state_bucket: str,
-        overflow_bucket: str,
+        stack: keys.Stack,
+        handler_digest: str,
         settings: DispatchSettings,
     ) -> None:
         self._store = store
         self._invoker = invoker
-        self._frame_key = frame_key
-        self._state_bucket = state_bucket
-        self._overflow_bucket = overflow_bucket
+        self._handler_digest = handler_digest
+        self._frame_key = b""
+        self._state_bucket = stack.state
+        self._overflow_bucket = stack.overflow
         self._settings = settings
         self._gates: dict[str, ConcurrencyGate] = {}
+
+    async def open(self) -> None:
+        """Read the key of the frames, which stands beside the staged handler.
+
+        Raises:
+            StartError: there is none.
+            StorageError: S3 does not answer.
+        """
+        key = keys.frame_key_key(self._handler_digest)
+        try:
+            self._frame_key = (await self._store.get(self._overflow_bucket, key)).body
+        except NotFound as missing:
+            raise StartError(
+                f"bucket {self._overflow_bucket} has no {key}: the handler is not staged, or was "
+                "staged by another version; stage it again"
+            ) from missing
 
     def gate(self, function_name: str) -> ConcurrencyGate:
         """Return the gate of a function: its limit, and how many run and wait."""

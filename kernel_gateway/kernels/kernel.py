@@ -1,65 +1,145 @@
-"""One kernel: its queue, its count, its state; no process and, while idle, no task."""
+"""One kernel: its queue, its state, its clients; no process and, while idle, no task."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import logging
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from datetime import datetime
+from typing import Any
 
+from kernel_gateway.dispatch.failures import CellRefused, Trouble
+from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.environments.environment import Environment
+from kernel_gateway.errors import (
+    CELL_INTERRUPTED,
+    CONTAINER_DIED,
+    STORAGE_UNAVAILABLE,
+    GatewayError,
+    Started,
+    StorageError,
+)
+from kernel_gateway.kernels.cell import Cell
 from kernel_gateway.kernels.identity import Identity
+from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.options import KernelOptions
-from kernel_gateway.kernels.state import ExecutionState
-from kernel_gateway.messaging.message import InMessage, OutMessage
+from kernel_gateway.kernels.outlet import Outlet, Sink
+from kernel_gateway.kernels.record import KernelRecord
+from kernel_gateway.kernels.services import KernelServices
+from kernel_gateway.kernels.state import ExecutionState, KernelEvent, next_state
+from kernel_gateway.messaging.message import BadMessage, InMessage
+from kernel_gateway.messaging.replies import KernelView, error_content, is_known, reply_content
 
-Sink = Callable[[OutMessage], None]
-"""Takes a message for one client; called on the event loop's thread, must not block or raise."""
+logger = logging.getLogger(__name__)
+
+CONTROL_REQUESTS = frozenset({"interrupt_request", "shutdown_request"})
 
 
 class LambdaKernel:
     """A kernel whose cells are Lambda invocations.
 
     Attributes:
-        kernel_id: a lower-case UUID.
-        spec_name: the kernelspec it was started with.
         environment: where its cells run.
-        owner: the (user, agent) it belongs to and runs as.
-        options: what the client chose when starting it.
         execution_state: see `ExecutionState`.
-        execution_count: of the last cell that took a number; 0 before the first.
-        last_activity: when a message came or went last (aware).
         reason: why it is dead, else "".
-        restarts: how often it was restarted.
-        last_timings_ms: milliseconds per step of the last cell (architecture.md's nine words).
+        last_timings_ms: milliseconds per step of the last cell, by architecture.md's nine words.
     """
 
-    kernel_id: str
-    spec_name: str
-    environment: Environment
-    owner: Identity
-    options: KernelOptions
-    execution_state: ExecutionState
-    execution_count: int
-    last_activity: datetime
-    reason: str
-    restarts: int
-    last_timings_ms: dict[str, float]
+    __slots__ = (
+        "__weakref__",
+        "_cell",
+        "_lineage",
+        "_outlet",
+        "_queue",
+        "_services",
+        "_task",
+        "environment",
+        "execution_state",
+        "last_timings_ms",
+        "reason",
+    )
+
+    def __init__(
+        self, lineage: Lineage, *, environment: Environment, services: KernelServices
+    ) -> None:
+        self.environment = environment
+        self.execution_state = ExecutionState.STARTING
+        self.reason = ""
+        self.last_timings_ms: dict[str, float] = {}
+        self._services = services
+        self._lineage = lineage
+        self._outlet = Outlet(self._session_id(), now=services.now, limits=services.settings.kept)
+        self._queue: deque[Cell] | None = None
+        self._cell: Cell | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._move(KernelEvent.READY)
+
+    @property
+    def kernel_id(self) -> str:
+        """A lower-case UUID."""
+        return self._lineage.record.kernel_id
+
+    @property
+    def spec_name(self) -> str:
+        """The kernelspec it was started with."""
+        return self._lineage.record.spec_name
+
+    @property
+    def owner(self) -> Identity:
+        """The (user, agent) it belongs to and runs as."""
+        return self._lineage.record.owner
+
+    @property
+    def options(self) -> KernelOptions:
+        """What the client chose when starting it."""
+        return self._lineage.record.options
+
+    @property
+    def record(self) -> KernelRecord:
+        """What is durable of it."""
+        return self._lineage.record
+
+    @property
+    def restarts(self) -> int:
+        """How often it was restarted; also the epoch of its invocations."""
+        return self._lineage.record.epoch
+
+    @property
+    def execution_count(self) -> int:
+        """The number of the last cell that took one; 0 before the first.
+
+        Of a kernel that an earlier gateway started it is known once its first cell has begun.
+        """
+        return self._lineage.execution_count
+
+    @property
+    def last_activity(self) -> datetime:
+        """When a message came or went last (aware)."""
+        return self._outlet.last_activity
 
     @property
     def connections(self) -> int:
         """How many clients are attached."""
-        raise NotImplementedError
+        return len(self._outlet.sinks)
+
+    @property
+    def queued(self) -> int:
+        """How many execute_requests wait behind the running one."""
+        return len(self._queue or ())
 
     def attach(self, sink: Sink) -> None:
         """Send iopub messages to ``sink`` from now on, kept messages first."""
-        raise NotImplementedError
+        self._outlet.attach(sink)
 
     def detach(self, sink: Sink) -> None:
-        """Send ``sink`` nothing more; nothing happens where it is not attached."""
-        raise NotImplementedError
-
-    def receive(self, message: InMessage, sink: Sink) -> None:
-        """Answer, queue or log a message; the reply goes to ``sink``. Never raises."""
-        raise NotImplementedError
+        """Send ``sink`` nothing more; replies that it still awaits are kept for the next client."""
+        self._outlet.detach(sink)
+        for cell in (self._cell, *(self._queue or ())):
+            if cell is not None and cell.sink == sink:
+                cell.sink = None
 
     def receive_raw(
         self,
@@ -73,16 +153,246 @@ class LambdaKernel:
 
         What is not a message is logged and answered with an ``error`` on iopub for ``sink`` only.
         """
-        raise NotImplementedError
+        try:
+            message = InMessage.read(data, buffers=buffers, channel=channel)
+        except BadMessage as problem:
+            logger.warning("a message was refused", extra={"reason": str(problem)})
+            content = error_content("BadMessage", str(problem))
+            del content["status"]
+            self._outlet.tell(sink, "error", content)
+            return
+        self.receive(message, sink)
+
+    def receive(self, message: InMessage, sink: Sink) -> None:
+        """Answer, queue or log a message; the reply goes to ``sink``. Never raises."""
+        self._outlet.last_activity = self._services.now()
+        msg_type = message.msg_type
+        if msg_type == "execute_request":
+            self._enqueue(Cell(message, sink))
+        elif msg_type in CONTROL_REQUESTS:
+            task = asyncio.get_running_loop().create_task(self._control(message, sink))
+            self._services.tasks.add(task)
+            task.add_done_callback(self._services.tasks.discard)
+        elif msg_type.endswith("_request"):
+            self._answer_now(message, sink)
+        elif msg_type == "comm_open":
+            # As ipykernel answers where nothing is registered for the target.
+            self._outlet.status("busy", message)
+            closed = {"comm_id": message.content.get("comm_id", ""), "data": {}}
+            self._outlet.publish("comm_close", closed, message)
+            self._idle_after(message)
+        else:
+            logger.info("a message is ignored", extra={"msg_type": msg_type[:64]})
 
     async def interrupt(self) -> None:
-        """Have the running cell killed (CellInterrupted); nothing happens while idle."""
-        raise NotImplementedError
+        """Have the running cell killed (CellInterrupted); nothing happens while idle.
+
+        Raises:
+            StorageError: its container cannot be told.
+        """
+        cell = self._cell
+        if cell is None or cell.ended:
+            return
+        cell.ticket.withdraw()
+        if cell.flight is not None:
+            await self._services.dispatcher.interrupt(cell.flight)
 
     async def restart(self) -> None:
-        """Abort everything, kill the running cell, empty the namespace; the id stays."""
-        raise NotImplementedError
+        """Abort everything, kill the running cell, empty the namespace; the id stays.
 
-    async def shutdown(self) -> None:
+        Clients see ``starting`` and ``idle``; ``restarting`` is on the wire only where a kernel
+        died by itself, and JupyterLab then says so in a dialog.
+
+        Raises:
+            IllegalTransition: it is dead, or being restarted.
+            StorageError: the restart cannot be recorded; the namespace is as it was.
+        """
+        self._move(KernelEvent.RESTART)
+        try:
+            is_open = await self._stop("the kernel was restarted")
+            floor_seq = await self._lineage.close_open_cell(is_open=is_open)
+            await self._lineage.empty(floor_seq)
+            self._outlet.session = self._session_id()
+            self._outlet.status("starting")
+        finally:
+            if self.execution_state is ExecutionState.RESTARTING:
+                self._move(KernelEvent.READY)
+                self._outlet.status("idle")
+                self._begin()
+
+    async def shutdown(self, reason: str = "shut down") -> None:
         """Abort everything, kill the running cell; the kernel is dead. Use the registry's."""
-        raise NotImplementedError
+        if self.execution_state is ExecutionState.DEAD:
+            return
+        self._move(KernelEvent.SHUTDOWN)
+        self.reason = reason
+        is_open = await self._stop("the kernel was shut down")
+        if is_open:
+            try:
+                await self._lineage.close_open_cell(is_open=True)
+            except GatewayError:
+                logger.warning("the last cell of a kernel may still commit", exc_info=True)
+        self._lineage.forget()
+        self._outlet.status("dead")
+
+    async def suspend(self) -> None:
+        """Stop what runs because the gateway stops; the record stays."""
+        await self._stop("the gateway stopped")
+
+    def _answer_now(self, message: InMessage, sink: Sink) -> None:
+        if not is_known(message.msg_type):
+            logger.warning("a request of unknown type", extra={"msg_type": message.msg_type[:64]})
+        self._outlet.status("busy", message)
+        view = KernelView(
+            execution_count=self.execution_count,
+            history=self._services.history.of(self.kernel_id),
+        )
+        self._outlet.reply(message, sink, reply_content(message, view))
+        self._idle_after(message)
+
+    async def _control(self, message: InMessage, sink: Sink) -> None:
+        self._outlet.status("busy", message)
+        content: dict[str, Any] = {"status": "ok"}
+        try:
+            if message.msg_type == "interrupt_request":
+                await self.interrupt()
+            elif message.content.get("restart") is True:
+                content["restart"] = True
+                await self.restart()
+            else:
+                content["restart"] = False
+                await self._services.shut_down(self.kernel_id)
+        except GatewayError as problem:
+            content |= error_content(type(problem).__name__, str(problem))
+        self._outlet.reply(message, sink, content)
+        self._idle_after(message)
+
+    def _enqueue(self, cell: Cell) -> None:
+        if self.execution_state is ExecutionState.DEAD:
+            self._turn_away(cell, error_content("DeadKernel", f"this kernel was {self.reason}"))
+        elif self.queued >= self._services.settings.max_queued:
+            self._turn_away(
+                cell, error_content("QueueFull", f"{self.queued} requests wait already")
+            )
+        else:
+            if self._queue is None:
+                self._queue = deque()
+            self._queue.append(cell)
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._queue and self._task is None and self.execution_state is ExecutionState.IDLE:
+            self._task = asyncio.get_running_loop().create_task(self._run_queue())
+
+    async def _run_queue(self) -> None:
+        while self._queue:
+            self._cell = cell = self._queue.popleft()
+            try:
+                await self._run_cell(cell)
+            except CellRefused as refused:
+                trouble = Trouble(
+                    failure=refused.failure, started=Started.NO, detail=refused.detail
+                )
+                self._conclude(cell, Settled(trouble=trouble))
+            except Exception:
+                logger.exception("a cell could not be handled")
+                if not cell.ended:
+                    trouble = Trouble(failure=CONTAINER_DIED, started=Started.UNKNOWN)
+                    self._conclude(cell, Settled(trouble=trouble, position_known=False))
+            self._cell = None
+        self._queue = self._task = None
+
+    async def _run_cell(self, cell: Cell) -> None:
+        lineage, say = self._lineage, self._say(cell)
+        self._move(KernelEvent.CELL_BEGINS)
+        self._outlet.status("busy", cell.message)
+        try:
+            position = await lineage.locate()
+        except StorageError as problem:
+            cell.admit(lineage.execution_count, say, self._services)
+            raise CellRefused(STORAGE_UNAVAILABLE, str(problem)) from problem
+        cell.admit(lineage.execution_count, say, self._services)
+        if cell.is_empty:
+            body = {"content": {"status": "ok", "execution_count": lineage.execution_count}}
+            self._conclude(cell, Settled(reply=body))
+            return
+        if cell.stores_history:
+            lineage.execution_count = cell.count
+            self._services.history.add(self.kernel_id, cell.count, cell.code)
+        facts = lineage.facts(position, cell.count, self.environment)
+        function_name = self._services.stack.function_name(self.environment.id)
+        async with aclosing(cell.invoke(facts, function_name, say, self._services)) as ends:
+            async for settled in ends:
+                self._conclude(cell, settled)
+        await lineage.prefetch()
+
+    def _conclude(self, cell: Cell, settled: Settled) -> None:
+        """Step 9: the session advances or does not; the client is told; the queue goes on."""
+        self._lineage.advance(cell.flight.invocation if cell.flight else None, settled)
+        say = self._say(cell)
+        content, metadata = cell.reply_to(settled, self._lineage.last_count, say)
+        self._outlet.reply(cell.message, cell.sink, content, metadata)
+        cell.published()
+        self.last_timings_ms = cell.timings_ms
+        self._move(KernelEvent.CELL_ENDS)
+        self._outlet.status("idle", cell.message)
+        if content["status"] == "error" and cell.stops_queue and self._queue:
+            aborted, self._queue = self._queue, deque()
+            for waiting in aborted:
+                self._turn_away(waiting, {"status": "aborted"})
+
+    def _turn_away(self, cell: Cell, content: dict[str, Any]) -> None:
+        self._outlet.status("busy", cell.message)
+        metadata = {"dependencies_met": True, "engine": "", "status": content["status"]}
+        self._outlet.reply(cell.message, cell.sink, content, metadata)
+        self._idle_after(cell.message)
+
+    async def _stop(self, why: str) -> bool:
+        """End the queue and the running cell; return whether that may still be in flight."""
+        task, cell, queue = self._task, self._cell, self._queue
+        self._task = self._cell = self._queue = None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        is_open = False
+        if cell is not None and not cell.ended:
+            is_open = cell.flight is not None and cell.flight.sent
+            await self._kill(cell, why)
+        for waiting in queue or ():
+            self._turn_away(waiting, {"status": "aborted"})
+        return is_open
+
+    async def _kill(self, cell: Cell, why: str) -> None:
+        flight = cell.flight
+        started = Started.UNKNOWN if flight is not None and flight.sent else Started.NO
+        trouble = Trouble(failure=CELL_INTERRUPTED, started=started, detail=why)
+        content, metadata = cell.reply_to(
+            Settled(trouble=trouble), self._lineage.last_count, self._say(cell)
+        )
+        self._outlet.reply(cell.message, cell.sink, content, metadata)
+        cell.published()
+        self._outlet.status("idle", cell.message)
+        if flight is None:
+            return
+        try:
+            await self._services.dispatcher.interrupt(flight)
+        except GatewayError:
+            logger.warning("a container could not be told to stop its cell", exc_info=True)
+
+    def _idle_after(self, message: InMessage) -> None:
+        """Say idle for a request that was answered at once; say again that a cell runs, if so.
+
+        Clients show the last status they saw, whatever its parent.
+        """
+        self._outlet.status("idle", message)
+        if self.execution_state is ExecutionState.BUSY and self._cell is not None:
+            self._outlet.status("busy", self._cell.message)
+
+    def _say(self, cell: Cell) -> Callable[..., None]:
+        return functools.partial(self._outlet.publish, message=cell.message)
+
+    def _session_id(self) -> str:
+        return f"{self.kernel_id}-{self.restarts}"
+
+    def _move(self, event: KernelEvent) -> None:
+        self.execution_state = next_state(self.execution_state, event)

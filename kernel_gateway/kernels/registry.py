@@ -2,21 +2,112 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from kernel_gateway.dispatch.invoker import Invoker
+from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
+from kernel_gateway.environments.environment import Environment
+from kernel_gateway.errors import BadRequest, NotFound, PreconditionFailed, StorageError
+from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.kernels.position import Chain
+from kernel_gateway.kernels.record import KernelRecord, RecordStore
+from kernel_gateway.kernels.recorder import CellRecorder, LoggingRecorder
+from kernel_gateway.kernels.services import KernelServices, KernelSettings
+from kernel_gateway.messaging.message import utc_text
+from kernel_gateway.objects import ObjectStore
+from lambda_kernel.contract import names
+from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.schema import InvalidField
+
+logger = logging.getLogger(__name__)
+
+RECORDS_AT_ONCE = 16
+CLOSE_TIMEOUT_S = 2.0
 
 
 class KernelRegistry:
     """The kernels by id. Ownership is checked by the caller (`identity.may_see`, `may_execute`)."""
 
-    async def open(self) -> None:
-        """Read the frame key and every kernel record of the deployment (raises StorageError)."""
-        raise NotImplementedError
+    def __init__(self, services: KernelServices, environments: Mapping[str, Environment]) -> None:
+        self._services = services
+        self._environments = environments
+        self._kernels: dict[str, LambdaKernel] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        *,
+        stack: Stack,
+        handler_digest: str,
+        store: ObjectStore,
+        invoker: Invoker,
+        environments: Mapping[str, Environment],
+        settings: KernelSettings | None = None,
+        dispatch_settings: DispatchSettings | None = None,
+        recorder: CellRecorder | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> KernelRegistry:
+        """Return the registry, with the kernels whose records the deployment holds.
+
+        Args:
+            stack: names of buckets and functions.
+            handler_digest: of the staged handler, beside which the key of the frames stands.
+            store: S3.
+            invoker: Lambda.
+            environments: by kernelspec name.
+            settings: what kernels may use.
+            dispatch_settings: how cells are sent.
+            recorder: told of every cell; None = they are logged.
+            now: the time, aware.
+
+        Raises:
+            StartError: the handler is not staged.
+            StorageError: S3 does not answer.
+        """
+        settings = settings or KernelSettings()
+        dispatcher = Dispatcher(
+            store=store,
+            invoker=invoker,
+            stack=stack,
+            handler_digest=handler_digest,
+            settings=dispatch_settings or DispatchSettings(),
+        )
+        services = KernelServices(
+            stack=stack,
+            store=store,
+            dispatcher=dispatcher,
+            records=RecordStore(store=store, bucket=stack.records),
+            manifests=ManifestCache(max_bytes=settings.manifest_bytes),
+            history=InputHistory(max_characters=settings.history_characters),
+            recorder=recorder or LoggingRecorder(),
+            settings=settings,
+            now=now,
+            shut_down=lambda kernel_id: registry.shutdown(kernel_id),
+        )
+        registry = cls(services, environments)
+        await dispatcher.open()
+        await registry._load()
+        return registry
 
     async def close(self) -> None:
         """Stop what runs; the records stay, so that the next gateway finds its kernels."""
-        raise NotImplementedError
+        stopping = [asyncio.ensure_future(kernel.suspend()) for kernel in self._kernels.values()]
+        tasks = [*stopping, *self._services.tasks]
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
 
     async def start(
         self,
@@ -28,30 +119,116 @@ class KernelRegistry:
     ) -> LambdaKernel:
         """Return a new kernel, idle, whose record is durable.
 
+        Args:
+            owner: who starts it, and as whom its cells run.
+            spec_name: which kernelspec.
+            options: what the client chose.
+            kernel_id: a lower-case UUID, drawn where None. Variables that an earlier kernel of
+                this id left are not seen.
+
         Raises:
             NotFound: there is no such kernelspec.
             BadRequest: ``kernel_id`` is not a lower-case UUID.
             PreconditionFailed: a kernel of this id exists.
             StorageError: the record could not be written.
         """
-        raise NotImplementedError
+        environment = self._environments.get(spec_name)
+        if environment is None:
+            raise NotFound(f"there is no kernelspec {spec_name!r}")
+        owner = owner.as_owner
+        floor_seq = 0
+        if kernel_id is None:
+            kernel_id = str(uuid.uuid4())
+        else:
+            floor_seq = await self._used_seq(owner, options, kernel_id)
+        record = KernelRecord(
+            kernel_id=kernel_id,
+            spec_name=spec_name,
+            owner=owner,
+            options=options,
+            workdir_name=uuid.uuid4().hex,
+            created=utc_text(self._services.now()),
+            floor_seq=floor_seq,
+        )
+        etag = await self._services.records.create(record)
+        return self._add(record, etag, environment, is_new=True)
 
     def get(self, kernel_id: str) -> LambdaKernel:
         """Return the kernel (raises NotFound)."""
-        raise NotImplementedError
+        try:
+            return self._kernels[kernel_id]
+        except KeyError:
+            raise NotFound(f"there is no kernel {kernel_id}") from None
 
     def all(self) -> list[LambdaKernel]:
         """Return every kernel, oldest first."""
-        raise NotImplementedError
+        return list(self._kernels.values())
 
     async def shutdown(self, kernel_id: str) -> None:
         """End the kernel and delete its record (raises NotFound, StorageError)."""
-        raise NotImplementedError
+        kernel = self.get(kernel_id)
+        await self._services.records.delete(kernel_id)
+        # A second request may have been faster meanwhile.
+        self._kernels.pop(kernel_id, None)
+        await kernel.shutdown()
 
     async def restart(self, kernel_id: str) -> None:
         """Restart the kernel: same id, empty namespace (raises NotFound, StorageError)."""
-        raise NotImplementedError
+        await self.get(kernel_id).restart()
 
     async def interrupt(self, kernel_id: str) -> None:
         """Interrupt the running cell of the kernel (raises NotFound, StorageError)."""
-        raise NotImplementedError
+        await self.get(kernel_id).interrupt()
+
+    def waiting(self, environment: Environment) -> int:
+        """Return how many cells of this environment wait for a free container."""
+        function_name = self._services.stack.function_name(environment.id)
+        return self._services.dispatcher.gate(function_name).waiting
+
+    def _add(
+        self, record: KernelRecord, etag: str, environment: Environment, *, is_new: bool
+    ) -> LambdaKernel:
+        lineage = Lineage(record, etag, self._services, is_new=is_new)
+        kernel = LambdaKernel(lineage, environment=environment, services=self._services)
+        self._kernels[record.kernel_id] = kernel
+        return kernel
+
+    async def _used_seq(self, owner: Identity, options: KernelOptions, kernel_id: str) -> int:
+        try:
+            names.check_kernel_id(kernel_id)
+        except InvalidField as problem:
+            raise BadRequest(str(problem)) from problem
+        if kernel_id in self._kernels:
+            raise PreconditionFailed(f"kernel {kernel_id} exists")
+        chain = Chain(
+            store=self._services.store,
+            bucket=self._services.stack.state,
+            scope=options.scope_of(owner, kernel_id),
+            kernel_id=kernel_id,
+        )
+        return await chain.highest_seq()
+
+    async def _load(self) -> None:
+        at_once = asyncio.Semaphore(RECORDS_AT_ONCE)
+        records = self._services.records
+
+        async def read(kernel_id: str) -> tuple[KernelRecord, str] | None:
+            async with at_once:
+                try:
+                    return await records.read(kernel_id)
+                except NotFound:
+                    return None
+                except StorageError:
+                    logger.exception("a kernel record was left out")
+                    return None
+
+        found = await asyncio.gather(*(read(each) for each in await records.kernel_ids()))
+        for record, etag in sorted((f for f in found if f), key=lambda f: f[0].created):
+            environment = self._environments.get(record.spec_name)
+            if environment is None:
+                logger.warning(
+                    "a kernel's environment is not configured any more: it is left out",
+                    extra={"kernel_id": record.kernel_id},
+                )
+                continue
+            self._add(record, etag, environment, is_new=False)

@@ -1,0 +1,274 @@
+"""One execute_request: admit, plan, invoke, publish."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from kernel_gateway.dispatch.failures import CellRefused
+from kernel_gateway.dispatch.gate import Ticket
+from kernel_gateway.dispatch.plan import CellFacts, plan_cell
+from kernel_gateway.dispatch.run import Flight
+from kernel_gateway.dispatch.settle import Settled
+from kernel_gateway.errors import AUDIT_UNAVAILABLE, GatewayError
+from kernel_gateway.kernels.outlet import Sink
+from kernel_gateway.kernels.services import KernelServices
+from kernel_gateway.messaging.message import InMessage, utc_text
+from kernel_gateway.messaging.replies import error_content
+from lambda_kernel.contract.frames import Frame, FrameKind
+from lambda_kernel.contract.outcome import Status
+
+logger = logging.getLogger(__name__)
+
+OUTPUT_TYPES = frozenset(
+    {
+        "stream",
+        "display_data",
+        "update_display_data",
+        "execute_result",
+        "error",
+        "clear_output",
+        "comm_open",
+        "comm_msg",
+        "comm_close",
+    }
+)
+"""What is taken from a container. Source: storage.md, "From a child"."""
+
+LOST_OUTPUT = (
+    "[gateway] the connection to the container was lost after the cell had run: its variables and "
+    "files are committed, but some of its output may be missing\n"
+)
+
+
+class Cell:
+    """One execute_request from the queue to its reply.
+
+    Attributes:
+        message: the request.
+        sink: who asked; None when that client is gone.
+        count: the number the cell shows, once it is admitted.
+        ticket: its place in line for a container.
+        flight: the invocation, once planned.
+        ended: the reply was sent.
+        timings_ms: milliseconds per step.
+    """
+
+    __slots__ = (
+        "_begun_s",
+        "_request_id",
+        "_said",
+        "_started_date",
+        "count",
+        "ended",
+        "flight",
+        "message",
+        "sink",
+        "ticket",
+        "timings_ms",
+    )
+
+    def __init__(self, message: InMessage, sink: Sink | None) -> None:
+        self.message = message
+        self.sink = sink
+        self.count = 0
+        self.ticket = Ticket()
+        self.flight: Flight | None = None
+        self.ended = False
+        self._begun_s = time.monotonic()
+        self.timings_ms = {"receive": _ms(message.received_s, self._begun_s)}
+        self._request_id = uuid.uuid4().hex
+        self._said: set[str] = set()
+        self._started_date = ""
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing of it may be broadcast."""
+        return bool(self.message.content.get("silent", False))
+
+    @property
+    def stores_history(self) -> bool:
+        """Whether it takes a number. Source: messaging spec, "Execute"."""
+        return bool(self.message.content.get("store_history", True)) and not self.silent
+
+    @property
+    def stops_queue(self) -> bool:
+        """Whether its error aborts the requests behind it."""
+        return bool(self.message.content.get("stop_on_error", True)) and not self.silent
+
+    @property
+    def code(self) -> str:
+        """The source, or "" where it is not text."""
+        code = self.message.content.get("code", "")
+        return code if isinstance(code, str) else ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to run; clients send such cells to see if a kernel lives."""
+        content = self.message.content
+        code = content.get("code")
+        return isinstance(code, str) and not code.strip() and not content.get("user_expressions")
+
+    def admit(self, last_count: int, say: Callable[..., None], services: KernelServices) -> None:
+        """Give it its number and publish ``execute_input``."""
+        self.count = last_count + 1
+        self._started_date = utc_text(services.now())
+        if not self.silent:
+            say(
+                "execute_input",
+                {"code": self.code, "execution_count": self.count},
+                metadata={"lambda_kernel": {"request_id": self._request_id}},
+            )
+        self._lap("admit")
+
+    async def invoke(
+        self,
+        facts: CellFacts,
+        function_name: str,
+        say: Callable[..., None],
+        services: KernelServices,
+    ) -> AsyncGenerator[Settled, None]:
+        """Send the cell, publish what it says, and yield how it ended, once.
+
+        Going on after that waits until Lambda is done with the invocation.
+
+        Raises:
+            CellRefused: nothing started.
+            StorageError: likewise.
+        """
+        invocation = plan_cell(
+            self.message.header,
+            self.message.content,
+            facts,
+            request_id=self._request_id,
+            nonce=uuid.uuid4().hex,
+        )
+        flight = self.flight = Flight(invocation=invocation, ticket=self.ticket)
+        try:
+            await services.recorder.started(invocation)
+        except GatewayError as problem:
+            raise CellRefused(AUDIT_UNAVAILABLE, str(problem)) from problem
+        self._lap("plan")
+        try:
+            async with aclosing(services.dispatcher.run_cell(flight, function_name)) as events:
+                async for event in events:
+                    if isinstance(event, Frame):
+                        self._output(event, say)
+                        continue
+                    self._lap("invoke")
+                    await self._record(event, services, say)
+                    yield event
+        finally:
+            await services.dispatcher.clean_up(flight)
+
+    def reply_to(
+        self, settled: Settled, last_count: int | None, say: Callable[..., None]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Publish what must precede the reply; return the reply's content and metadata.
+
+        Args:
+            settled: how the cell ended.
+            last_count: execution count of the last committed cell.
+            say: publishes on iopub with this cell as parent.
+        """
+        if settled.trouble is not None:
+            text = settled.trouble.text(last_count, position_known=settled.position_known)
+            content = error_content(settled.trouble.failure.ename, text)
+            child_metadata: dict[str, Any] = {}
+            if not self.silent:
+                say("error", _error_message(content))
+        else:
+            content, child_metadata = self._ran(settled, say)
+        content.setdefault("execution_count", self.count)
+        content.setdefault("user_expressions", {})
+        content.setdefault("payload", [])
+        return content, self._metadata(settled, content["status"], child_metadata)
+
+    def _ran(
+        self, settled: Settled, say: Callable[..., None]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        body = settled.reply or {}
+        content = body.get("content")
+        if settled.adopted and not self.silent:
+            say("stream", {"name": "stderr", "text": LOST_OUTPUT})
+        if not isinstance(content, dict) or content.get("status") not in {"ok", "error"}:
+            outcome = settled.outcome
+            if outcome is None or outcome.status is Status.OK:
+                return {"status": "ok"}, {}
+            return error_content("ResultLost", "the cell raised an error whose text was lost"), {}
+        if content["status"] == "error" and "error" not in self._said and not self.silent:
+            say("error", _error_message(content))
+        metadata = body.get("metadata")
+        return dict(content), dict(metadata) if isinstance(metadata, dict) else {}
+
+    def _metadata(
+        self, settled: Settled, status: str, child_metadata: dict[str, Any]
+    ) -> dict[str, Any]:
+        outcome = settled.outcome
+        ours: dict[str, Any] = {
+            "request_id": self._request_id,
+            "seq": self.flight.invocation.seq if self.flight is not None else None,
+            "committed": settled.committed,
+            "adopted": settled.adopted,
+        }
+        if outcome is not None:
+            data = outcome.to_dict()
+            self.timings_ms.update(outcome.timings_ms)
+            for name in ("aws_request_id", "container_id", "aws_calls", "aws_sequential", "probe"):
+                ours[name] = data[name]
+        ours["timings_ms"] = dict(self.timings_ms)
+        return {
+            "started": self._started_date,
+            "dependencies_met": True,
+            "engine": "",
+            **child_metadata,
+            "status": status,
+            "lambda_kernel": ours,
+        }
+
+    def published(self) -> None:
+        """Note that the reply was sent."""
+        self.ended = True
+        self._lap("publish")
+
+    def _output(self, frame: Frame, say: Callable[..., None]) -> None:
+        if frame.kind is not FrameKind.MESSAGE:
+            return
+        msg_type = frame.data.get("msg_type")
+        content, metadata = frame.data.get("content"), frame.data.get("metadata")
+        if msg_type not in OUTPUT_TYPES or not isinstance(content, dict):
+            logger.warning("a container sent a message that is not an output")
+            return
+        self._said.add(msg_type)
+        metadata = metadata if isinstance(metadata, dict) else {}
+        say(msg_type, content, metadata=metadata, buffers=frame.buffers)
+
+    async def _record(
+        self, settled: Settled, services: KernelServices, say: Callable[..., None]
+    ) -> None:
+        assert self.flight is not None  # noqa: S101  (set by invoke, which calls this)
+        try:
+            await services.recorder.finished(self.flight.invocation, settled)
+        except GatewayError:
+            logger.exception("the end of a cell could not be recorded")
+            text = "[gateway] the end of this cell could not be written to the audit trail\n"
+            say("stream", {"name": "stderr", "text": text})
+
+    def _lap(self, step: str) -> None:
+        now_s = time.monotonic()
+        self.timings_ms[step] = _ms(self._begun_s, now_s)
+        self._begun_s = now_s
+
+
+def _error_message(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: content.get(name, "") for name in ("ename", "evalue")} | {
+        "traceback": content.get("traceback", [])
+    }
+
+
+def _ms(begin_s: float, end_s: float) -> float:
+    return round((end_s - begin_s) * 1000, 3)

@@ -1,0 +1,165 @@
+"""What a kernel stands on: its place in the chain of commits, its count, its durable record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from kernel_gateway.dispatch.plan import CellFacts
+from kernel_gateway.dispatch.settle import Settled
+from kernel_gateway.environments.environment import Environment
+from kernel_gateway.errors import GatewayError, PreconditionFailed
+from kernel_gateway.kernels.position import Chain, Position
+from kernel_gateway.kernels.record import KernelRecord
+from kernel_gateway.kernels.services import KernelServices
+from lambda_kernel.contract.invocation import Invocation
+from lambda_kernel.contract.scope import Scope
+
+logger = logging.getLogger(__name__)
+
+
+class Lineage:
+    """What a cell starts from and leaves behind.
+
+    Attributes:
+        record: what is durable of the kernel.
+        execution_count: of the last cell that took a number.
+    """
+
+    __slots__ = ("_etag", "_position", "_services", "execution_count", "record")
+
+    def __init__(
+        self, record: KernelRecord, etag: str, services: KernelServices, *, is_new: bool
+    ) -> None:
+        self.record = record
+        self.execution_count = 0
+        self._etag = etag
+        self._services = services
+        # Of a kernel that an earlier gateway started it is looked up by the first cell.
+        self._position = Position(next_seq=record.floor_seq + 1) if is_new else None
+
+    @property
+    def last_count(self) -> int | None:
+        """The execution count of the last committed cell, None where none has, or is known."""
+        return self._position.head_count if self._position is not None else None
+
+    @property
+    def scope(self) -> Scope:
+        """Whose HOME and state its cells see."""
+        return self.record.options.scope_of(self.record.owner, self.record.kernel_id)
+
+    async def locate(self) -> Position:
+        """Return its place, after looking it up where it is not known (raises StorageError)."""
+        if self._position is None:
+            position = await self._chain().locate(self.record.floor_seq)
+            self.execution_count = max(self.execution_count, position.execution_count)
+            if position.head is not None and position.stored is not None:
+                manifests = self._services.manifests
+                manifests.put(self.record.kernel_id, position.head, position.stored)
+            self._position = replace(position, stored=None)
+        return self._position
+
+    def facts(self, position: Position, count: int, environment: Environment) -> CellFacts:
+        """Return what the invocation of a cell with this count is made from."""
+        record, options = self.record, self.record.options
+        return CellFacts(
+            kernel_id=record.kernel_id,
+            epoch=record.epoch,
+            seq=position.next_seq,
+            head=position.head,
+            manifest=self._services.manifests.get(record.kernel_id, position.head),
+            scope=self.scope,
+            workspace=options.workspace,
+            projects=options.projects,
+            run=options.run,
+            write_prefix=options.prefix(record.owner),
+            workdir_name=record.workdir_name,
+            execution_count=count,
+            limits=self._services.limits_of(environment),
+        )
+
+    def advance(self, invocation: Invocation | None, settled: Settled) -> None:
+        """Take over what became of a cell."""
+        if not settled.position_known:
+            self._position = None
+        if self._position is None or invocation is None:
+            return
+        if settled.head is not None:
+            self._position = Position(
+                next_seq=invocation.seq + 1,
+                head=settled.head,
+                head_count=invocation.execution_count,
+            )
+            if settled.stored is not None:
+                manifests = self._services.manifests
+                manifests.put(self.record.kernel_id, settled.head, settled.stored)
+        elif settled.seq_used:
+            self._position = replace(self._position, next_seq=invocation.seq + 1)
+
+    async def close_open_cell(self, *, is_open: bool) -> int:
+        """Make sure that nothing commits any more; return the highest number in use.
+
+        Args:
+            is_open: a cell may be in flight, and nobody waits for its end any more.
+
+        Raises:
+            StorageError: that cannot be made sure.
+        """
+        position, self._position = self._position, None
+        if position is None:
+            return (await self._chain().locate(self.record.floor_seq)).next_seq - 1
+        if is_open:
+            seq = position.next_seq
+            await self._chain().put_void(seq, parent=position.head, count=self.execution_count)
+            position = replace(position, next_seq=seq + 1)
+        self._position = position
+        return position.next_seq - 1
+
+    async def empty(self, floor_seq: int) -> None:
+        """Begin again with nothing, durably.
+
+        Args:
+            floor_seq: commits up to this number are not looked at any more.
+
+        Raises:
+            StorageError: the record could not be changed; the session is as it was.
+            NotFound: the record is gone.
+        """
+        record = replace(self.record, epoch=self.record.epoch + 1, floor_seq=floor_seq)
+        records = self._services.records
+        try:
+            self._etag = await records.change(record, self._etag)
+        except PreconditionFailed:
+            # Our own earlier write, whose answer was lost: what it said is older than this.
+            _, etag = await records.read(record.kernel_id)
+            self._etag = await records.change(record, etag)
+        self.record = record
+        self.execution_count = 0
+        self._position = Position(next_seq=floor_seq + 1)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what the shared caches hold of it."""
+        self._services.manifests.drop(self.record.kernel_id)
+        self._services.history.drop(self.record.kernel_id)
+
+    async def prefetch(self) -> None:
+        """Have the head's bytes at hand for the next cell, which then needs no GET for them."""
+        head = self._position.head if self._position is not None else None
+        manifests, kernel_id = self._services.manifests, self.record.kernel_id
+        if head is None or manifests.get(kernel_id, head) is not None:
+            return
+        try:
+            async with asyncio.timeout(self._services.settings.prefetch_timeout_s):
+                manifests.put(kernel_id, head, await self._chain().fetch(head))
+        except (TimeoutError, GatewayError):
+            logger.info("a commit was not fetched ahead", exc_info=True)
+
+    def _chain(self) -> Chain:
+        return Chain(
+            store=self._services.store,
+            bucket=self._services.stack.state,
+            scope=self.scope,
+            kernel_id=self.record.kernel_id,
+        )

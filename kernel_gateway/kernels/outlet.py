@@ -1,0 +1,184 @@
+"""Where a kernel's messages go: to the clients that are attached, else into a small buffer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kernel_gateway.messaging.message import InMessage, OutMessage, new_header
+from kernel_gateway.messaging.replies import reply_type
+
+logger = logging.getLogger(__name__)
+
+Sink = Callable[[OutMessage], None]
+"""Takes a message for one client; called on the event loop's thread, must not block or raise."""
+
+IOPUB = "iopub"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLimits:
+    """What is kept for a kernel to which nobody is attached.
+
+    Attributes:
+        size_bytes: roughly.
+        count: number of messages.
+    """
+
+    size_bytes: int = 1024 * 1024
+    count: int = 1000
+
+
+class Outlet:
+    """The clients of one kernel, and what they have missed.
+
+    Messages that nobody could take are kept, the oldest thrown away first, and given to the first
+    client that attaches. They are in memory only: a gateway that stops loses them.
+
+    Attributes:
+        sinks: attached clients.
+        last_activity: when a message came or went last (aware).
+        session: the kernel's session id in message headers; changes with a restart.
+        dropped_count: how many kept messages were thrown away.
+    """
+
+    __slots__ = (
+        "_kept",
+        "_kept_bytes",
+        "_limits",
+        "_now",
+        "dropped_count",
+        "last_activity",
+        "session",
+        "sinks",
+    )
+
+    def __init__(self, session: str, *, now: Callable[[], datetime], limits: KeptLimits) -> None:
+        self.sinks: tuple[Sink, ...] = ()
+        self.session = session
+        self.dropped_count = 0
+        self.last_activity = now()
+        self._now = now
+        self._limits = limits
+        self._kept: list[OutMessage] | None = None
+        self._kept_bytes = 0
+
+    def attach(self, sink: Sink) -> None:
+        """Add a client and give it what was kept."""
+        if sink not in self.sinks:
+            self.sinks = (*self.sinks, sink)
+        kept, dropped_count = self._kept, self.dropped_count
+        self._kept, self._kept_bytes, self.dropped_count = None, 0, 0
+        if dropped_count:
+            text = f"[gateway] {dropped_count} messages came while nobody was attached: lost\n"
+            content = {"name": "stderr", "text": text}
+            self._tell(sink, self._stamped(IOPUB, "stream", content, {}, None, ()))
+        for message in kept or ():
+            self._tell(sink, message)
+
+    def detach(self, sink: Sink) -> None:
+        """Remove a client."""
+        self.sinks = tuple(other for other in self.sinks if other != sink)
+
+    def publish(
+        self,
+        msg_type: str,
+        content: dict[str, Any],
+        message: InMessage | None = None,
+        *,
+        metadata: dict[str, Any] | None = None,
+        buffers: tuple[bytes, ...] = (),
+    ) -> None:
+        """Send an iopub message to every client, or keep it where there is none.
+
+        Args:
+            msg_type: of the message.
+            content: likewise.
+            message: the request that caused it.
+            metadata: of the message.
+            buffers: likewise.
+        """
+        parent = message.header if message is not None else {}
+        self._spread(self._stamped(IOPUB, msg_type, content, parent, metadata, buffers))
+
+    def status(self, state: str, message: InMessage | None = None) -> None:
+        """Publish an execution state."""
+        self.publish("status", {"execution_state": state}, message)
+
+    def reply(
+        self,
+        message: InMessage,
+        sink: Sink | None,
+        content: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Send the reply to a request to the client that asked; kept where that is gone."""
+        stamped = self._stamped(
+            message.channel, reply_type(message.msg_type), content, message.header, metadata, ()
+        )
+        if sink is not None:
+            self._tell(sink, stamped)
+        else:
+            self._spread(stamped)
+
+    def tell(self, sink: Sink, msg_type: str, content: dict[str, Any]) -> None:
+        """Send an iopub message without parent to one client."""
+        self._tell(sink, self._stamped(IOPUB, msg_type, content, {}, None, ()))
+
+    def _stamped(
+        self,
+        channel: str,
+        msg_type: str,
+        content: dict[str, Any],
+        parent: dict[str, Any],
+        metadata: dict[str, Any] | None,
+        buffers: tuple[bytes, ...],
+    ) -> OutMessage:
+        self.last_activity = now = self._now()
+        return OutMessage(
+            channel=channel,
+            header=new_header(msg_type, session=self.session, now=now),
+            parent_header=parent,
+            metadata=metadata or {},
+            content=content,
+            buffers=buffers,
+        )
+
+    def _spread(self, message: OutMessage) -> None:
+        if not self.sinks:
+            self._keep(message)
+        for sink in self.sinks:
+            self._tell(sink, message)
+
+    def _tell(self, sink: Sink, message: OutMessage) -> None:
+        # A client's trouble must not become the kernel's.
+        try:
+            sink(message)
+        except Exception:
+            logger.exception("a client could not take a message")
+
+    def _keep(self, message: OutMessage) -> None:
+        kept, limits = self._kept, self._limits
+        if kept is None:
+            kept = self._kept = []
+        kept.append(message)
+        self._kept_bytes += rough_bytes(message)
+        while kept and (self._kept_bytes > limits.size_bytes or len(kept) > limits.count):
+            self._kept_bytes -= rough_bytes(kept.pop(0))
+            self.dropped_count += 1
+
+
+def rough_bytes(message: OutMessage) -> int:
+    """Return about how much memory a message holds; looks two levels deep."""
+    size = 1000 + sum(len(part) for part in message.buffers)
+    for value in message.content.values():
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, dict):
+            size += sum(len(inner) for inner in value.values() if isinstance(inner, str | list))
+        elif isinstance(value, list):
+            size += sum(len(inner) for inner in value if isinstance(inner, str))
+    return size

@@ -1,0 +1,84 @@
+"""What all kernels of a gateway share, so that each of them stays small."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kernel_gateway.dispatch.plan import limits_for
+from kernel_gateway.dispatch.run import Dispatcher
+from kernel_gateway.environments.environment import Environment
+from kernel_gateway.kernels.caches import InputHistory, ManifestCache
+from kernel_gateway.kernels.outlet import KeptLimits
+from kernel_gateway.kernels.record import RecordStore
+from kernel_gateway.kernels.recorder import CellRecorder
+from kernel_gateway.objects import ObjectStore
+from lambda_kernel.contract.invocation import Limits
+from lambda_kernel.contract.keys import Stack
+
+_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSettings:
+    """What the kernels of a gateway may use.
+
+    Attributes:
+        max_queued: execute_requests that may wait in one kernel; more are refused.
+        kept: output kept for a kernel to which nobody is attached.
+        manifest_bytes: head commits kept in memory, all kernels together.
+        history_characters: inputs kept in memory, all kernels together.
+        output_bytes: output of one cell; see Limits.
+        snapshot_bytes: variables of one session; see Limits.
+        prefetch_timeout_s: how long a cell's commit may take to be fetched for the next cell.
+    """
+
+    max_queued: int = 1000
+    kept: KeptLimits = field(default_factory=KeptLimits)
+    manifest_bytes: int = 64 * 1024 * 1024
+    history_characters: int = 8 * 1024 * 1024
+    output_bytes: int = _LIMITS.output_bytes
+    snapshot_bytes: int = _LIMITS.snapshot_bytes
+    prefetch_timeout_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelServices:
+    """Shared by all kernels.
+
+    Attributes:
+        stack: names of buckets and functions.
+        store: S3.
+        dispatcher: sends cells.
+        records: the durable records.
+        manifests: head commits in memory.
+        history: inputs in memory.
+        recorder: the seam of the audit trail.
+        settings: bounds.
+        now: the time, aware.
+        shut_down: ends a kernel by id and forgets it.
+        tasks: control requests that are being served.
+    """
+
+    stack: Stack
+    store: ObjectStore
+    dispatcher: Dispatcher
+    records: RecordStore
+    manifests: ManifestCache
+    history: InputHistory
+    recorder: CellRecorder
+    settings: KernelSettings
+    now: Callable[[], datetime]
+    shut_down: Callable[[str], Awaitable[None]]
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def limits_of(self, environment: Environment) -> Limits:
+        """Return the limits of a cell in this environment."""
+        return limits_for(
+            timeout_s=float(environment.timeout_s),
+            memory_bytes=environment.memory_mb * 1024 * 1024,
+            output_bytes=self.settings.output_bytes,
+            snapshot_bytes=self.settings.snapshot_bytes,
+        )
