@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ipykernel.jsonutil import json_clean
-from jupyter_client.jsonutil import json_default
+from jupyter_client.jsonutil import json_clean, json_default
 from jupyter_client.session import Session
 
 from lambda_kernel.contract.cell_protocol import MAX_MESSAGE_BYTES, ChildKind

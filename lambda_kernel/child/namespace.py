@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lambda_kernel.child import cell_history, side_state
+from lambda_kernel.child import cell_history, randomness, side_state
 from lambda_kernel.child.losses import Loss, loss_of, tell, type_name
 from lambda_kernel.child.pickling import SessionPickler, SessionUnpickler, read_around
 from lambda_kernel.child.snapshot_file import (
@@ -92,7 +92,7 @@ class WholeNamespace:
         self._seeds = seeds
         self._baseline = baseline
         self._limit_bytes = limit_bytes
-        self._side: dict[str, Any] = {}
+        self._randomness: dict[str, Any] = {}
         self._sources: dict[str, tuple[int, str]] = {}
         self._unread: dict[str, Loss] = {}
 
@@ -100,22 +100,22 @@ class WholeNamespace:
         """Bring back the session (see SessionState)."""
         reader = SnapshotReader(snapshot_in)
         if reader.size_bytes == 0:
-            side_state.apply_randomness({}, self._seeds)
+            randomness.apply({}, self._seeds)
             return
         settings = reader.settings()
         if (settings["version"], settings["python"]) != (VERSION, PYTHON):
             raise SnapshotUnreadable(
                 f"the variables were stored by Python {settings['python']}, this is {PYTHON}"
             )
-        self._side, self._sources = settings["side"], settings["history"]["sources"]
-        for line in side_state.apply(self._baseline, self._side):
+        self._randomness, self._sources = settings["randomness"], settings["history"]["sources"]
+        for line in side_state.apply(self._baseline, settings["side"]):
             sys.stderr.write(f"{line}\n")
         cell_history.apply(shell, settings["history"])
         shell.lost_names.update({name: Loss(**loss) for name, loss in settings["lost"].items()})
         self._load(shell, reader, settings)
         for name, own in settings["aliases"].items():
             shell.user_ns[name] = shell.user_ns if own is None else shell.user_ns[own]
-        side_state.apply_randomness(self._side, self._seeds)
+        randomness.apply(self._randomness, self._seeds)
 
     def save(self, shell: Any, snapshot_out: int) -> SnapshotReport:
         """Store the session (see SessionState)."""
@@ -135,7 +135,8 @@ class WholeNamespace:
             "aliases": aliases,
             "lost": {name: loss.to_dict() for name, loss in (known | lost).items()},
             "history": cell_history.collect(shell, self._sources),
-            "side": side_state.collect(self._baseline, self._side),
+            "side": side_state.collect(self._baseline),
+            "randomness": randomness.collect(self._randomness),
         }
         told = {n: k for n, k in self._unread.items() if n not in names} | lost
         return SnapshotReport(

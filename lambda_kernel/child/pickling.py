@@ -190,7 +190,7 @@ class _PatientUnpickler(pickle._Unpickler):
             return lambda: self._namespace
         return super().find_class(module, name)
 
-    def read(self, segment: bytes) -> Any:
+    def read_segment(self, segment: bytes) -> Any:
         super().__init__(io.BytesIO(segment))
         self.memo = self._kept
         first = len(self._kept)
@@ -219,7 +219,7 @@ def read_around(
     results: list[tuple[bool, Any | BaseException]] = []
     for segment in segments:
         try:
-            results.append((True, unpickler.read(segment)))
+            results.append((True, unpickler.read_segment(segment)))
         except BaseException as error:  # noqa: BLE001  (user classes may raise anything)
             results.append((False, error))
     return results

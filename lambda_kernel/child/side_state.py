@@ -1,9 +1,8 @@
-"""What a session has beside its variables: environment, current directory, paths, randomness."""
+"""What a session has beside its variables: environment, current directory, import paths."""
 
 from __future__ import annotations
 
 import os
-import random
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,19 +38,12 @@ def is_secret(name: str) -> bool:
     return name.startswith(SECRET_PREFIXES)
 
 
-def collect(baseline: Baseline, carried: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what differs from ``baseline``, as plain values.
-
-    Args:
-        baseline: of this process.
-        carried: what ``apply`` was given; parts of it that could not be applied live on.
-    """
+def collect(baseline: Baseline) -> dict[str, Any]:
+    """Return what differs from ``baseline``, as plain values."""
     return {
         "environment": _environment_changes(baseline.environment),
         "cwd": _relative_cwd(baseline.workdir),
         "path": _path_additions(baseline.path),
-        "random": random.getstate(),
-        "numpy_random": _numpy_state() or carried.get("numpy_random"),
     }
 
 
@@ -70,32 +62,6 @@ def apply(baseline: Baseline, carried: Mapping[str, Any]) -> list[str]:
     sys.path[:0] = front
     sys.path += back
     return _enter(baseline.workdir, carried["cwd"])
-
-
-def apply_randomness(carried: Mapping[str, Any], seeds: Mapping[str, int]) -> None:
-    """Continue the global random number generators where the last cell left them.
-
-    Where there is nothing to continue they are seeded: children of one zygote would otherwise
-    all draw the same numbers.
-
-    Args:
-        carried: what ``collect`` gave, or nothing.
-        seeds: recorded seeds, by generator name (``random``, ``numpy``).
-    """
-    if "random" in carried:
-        random.setstate(carried["random"])
-    else:
-        random.seed(seeds["random"] if "random" in seeds else os.urandom(32))
-    if "numpy.random" not in sys.modules:
-        return
-    numpy = sys.modules["numpy"]
-    state = carried.get("numpy_random")
-    if state is not None:
-        name, keys, *rest = state
-        numpy.random.set_state((name, numpy.frombuffer(keys, dtype="uint32"), *rest))
-    else:
-        words = [seeds["numpy"]] if "numpy" in seeds else list(os.urandom(32))
-        numpy.random.seed([word % 2**32 for word in words])
 
 
 def _environment_changes(before: Mapping[str, str]) -> dict[str, str | None]:
@@ -140,10 +106,3 @@ def _path_additions(before: tuple[str, ...]) -> tuple[list[str], list[str]]:
         elif isinstance(entry, str):
             target.append(entry)
     return front, back
-
-
-def _numpy_state() -> tuple[Any, ...] | None:
-    if "numpy.random" not in sys.modules:
-        return None
-    name, keys, *rest = sys.modules["numpy"].random.get_state()
-    return (str(name), keys.tobytes(), *rest)

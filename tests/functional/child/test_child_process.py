@@ -1,0 +1,160 @@
+"""What kind of process a cell is, and that the zygote outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lambda_kernel.contract.cell_protocol import CellLimits
+
+if TYPE_CHECKING:
+    from tests.functional.child.conftest import Notebook
+
+
+def test_a_cell_leads_its_own_session_with_a_plain_umask(notebook: Notebook) -> None:
+    code = "import os\nm = os.umask(0)\nos.getsid(0) == os.getpid(), oct(m)"
+
+    assert notebook.run(code).text == "(True, '0o22')"
+
+
+def test_a_cell_inherits_no_other_descriptor(notebook: Notebook) -> None:
+    code = (
+        "import os\n"
+        "[os.readlink(f'/proc/self/fd/{fd}').split(':')[0] for fd in range(64)"
+        " if os.path.exists(f'/proc/self/fd/{fd}')]"
+    )
+
+    names = notebook.run(code).text
+
+    assert names.startswith("['/dev/null', 'pipe', 'pipe'")
+    assert "lkg-request" not in names
+
+
+def test_a_cell_sees_its_home_working_directory_and_environment(notebook: Notebook) -> None:
+    notebook.environment = {"CONN_DB_URL": "postgres://secret", "TEAM": "blue"}
+    code = "import os, pathlib\nprint(pathlib.Path.home(), os.getcwd(), os.environ['TEAM'])"
+
+    result = notebook.run(code)
+
+    assert result.stream("stdout").split() == [str(notebook.home), str(notebook.workdir), "blue"]
+    path = notebook.run("os.environ['PATH'].split(':')[0]").text
+    assert path == repr(str(notebook.home / ".local/bin"))
+
+
+def test_a_cell_sees_nothing_of_the_zygotes_module(notebook: Notebook) -> None:
+    result = notebook.run("import sys\n(__name__, sys.modules['__main__'].__dict__ is globals())")
+
+    assert result.text == "('__main__', True)"
+    assert notebook.run("sys.path[0], sys.argv").text == "('', ['ipykernel_launcher.py'])"
+
+
+def test_modules_of_the_working_directory_are_imported(notebook: Notebook) -> None:
+    (notebook.workdir / "mine.py").write_text("answer = 42")
+
+    assert notebook.run("import mine\nmine.answer").text == "42"
+    assert notebook.run("mine.answer").text == "42"
+
+
+def test_limits_are_set(notebook: Notebook) -> None:
+    notebook.limits = CellLimits(open_files=512, processes=100)
+    code = (
+        "import resource as r\n"
+        "[r.getrlimit(x)[0] for x in (r.RLIMIT_CORE, r.RLIMIT_NOFILE, r.RLIMIT_NPROC)]"
+    )
+
+    assert notebook.run(code).text == "[0, 512, 100]"
+
+
+def test_a_package_of_the_private_home_is_found_through_its_pth_file(notebook: Notebook) -> None:
+    site = notebook.home / ".local/lib" / f"python{_python()}" / "site-packages"
+    (site / "extra").mkdir(parents=True)
+    (site / "extra" / "homemade.py").write_text("where = 'home'")
+    (site / "more.pth").write_text("extra\n")
+
+    assert notebook.run("import homemade\nhomemade.where").text == "'home'"
+
+
+def test_a_broken_usercustomize_is_a_notice(notebook: Notebook) -> None:
+    site = notebook.home / ".local/lib" / f"python{_python()}" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "usercustomize.py").write_text("raise SystemExit('no')")
+
+    result = notebook.run("7")
+
+    assert result.text == "7"
+    assert "SystemExit" in result.stream("stderr")
+
+
+def test_every_first_cell_draws_other_random_numbers(notebook: Notebook) -> None:
+    code = "import random, numpy\nrandom.random(), float(numpy.random.random())"
+
+    first = notebook.zygote.finish(notebook.start(code))
+    second = notebook.zygote.finish(notebook.start(code))
+
+    assert first.text != second.text
+
+
+def test_recorded_seeds_give_the_same_numbers(notebook: Notebook) -> None:
+    notebook.seeds = {"random": 1, "numpy": 2}
+    code = "import random, numpy\nrandom.random(), float(numpy.random.random())"
+
+    first = notebook.zygote.finish(notebook.start(code))
+    second = notebook.zygote.finish(notebook.start(code))
+
+    assert first.text == second.text
+
+
+def test_the_zygote_survives_a_child_that_is_killed(notebook: Notebook) -> None:
+    result = notebook.ask("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+
+    assert os.WTERMSIG(result.status) == signal.SIGKILL
+    assert result.kinds == ["started"]
+    assert notebook.run("1").text == "1"
+
+
+def test_two_cells_run_at_once_in_one_zygote(notebook: Notebook) -> None:
+    (notebook.workdir / "gate").unlink(missing_ok=True)
+    os.mkfifo(notebook.workdir / "gate")
+    waiting = notebook.start("open('gate').read()")
+    assert notebook.zygote.finish(notebook.start("1 + 1")).text == "2"
+    (notebook.workdir / "gate").write_text("go")
+
+    assert notebook.zygote.finish(waiting).text == "'go'"
+
+
+def test_a_malformed_request_is_refused(notebook: Notebook) -> None:
+    refused = notebook.zygote.refuse(b"{}")
+
+    assert "descriptors" in refused.refused
+    assert notebook.run("1").text == "1"
+
+
+def test_a_missing_preload_module_is_left_out_with_a_log_line(tmp_path: Path) -> None:
+    # The conftest's class, reached through the fixture's type: tests import no test module.
+    from importlib import util
+
+    spec = util.spec_from_file_location("driver", Path(__file__).with_name("conftest.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    import sys
+
+    driver = util.module_from_spec(spec)
+    sys.modules["driver"] = driver
+    spec.loader.exec_module(driver)
+    zygote = driver.Zygote(tmp_path, "no_such_module", "json")
+
+    result = driver.Notebook(zygote, tmp_path).run("import json\njson.dumps(1)")
+
+    assert result.text == "'1'"
+    assert zygote.close() == 0
+    lines = [json.loads(line) for line in zygote.log.read_text().splitlines()]
+    assert [line["module_name"] for line in lines] == ["no_such_module"]
+
+
+def _python() -> str:
+    import sys
+
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
