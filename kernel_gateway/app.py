@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CLOSE_S = 1.5
+CLOSE_S = 2.5
 """What each part but the local service gets to close in; all of it ends within 5 s."""
 
 
@@ -153,13 +153,13 @@ async def _kernels(
     invoker = await asyncio.to_thread(LambdaInvoker.create, deployment, timeouts_s=timeouts_s)
     store = await asyncio.to_thread(S3ObjectStore.create, deployment)
     stack.callback(store.close)
-    registry = KernelRegistry.create(
-        deployment=deployment,
-        environments=settings.environments,
-        invoker=invoker,
+    registry = await KernelRegistry.open(
+        stack=deployment.stack,
+        handler_digest=deployment.handler_digest,
         store=store,
+        invoker=invoker,
+        environments=settings.environments,
     )
-    await registry.open()
     stack.push_async_callback(_closed_in_time, registry.close)
     return registry
 

@@ -63,9 +63,12 @@ class GatewayHandler(APIHandler):
 
     def json_object(self) -> dict[str, Any]:
         """Return the body as an object, empty where there is none (raises HTTPError 400)."""
-        body = self.get_json_body()
-        if body is None:
+        if not self.request.body.strip():
             return {}
+        try:
+            body = json.loads(self.request.body)
+        except (ValueError, RecursionError):
+            raise web.HTTPError(400, "the body is not JSON") from None
         if not isinstance(body, dict):
             raise web.HTTPError(400, "the body must be a JSON object")
         return body

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from jupyter_server.services.kernels.connection.base import BaseKernelWebsocketConnection
 from tornado.websocket import WebSocketClosedError
-from traitlets import Any as AnyTrait
 from traitlets import Int
 
 from kernel_gateway.kernels.kernel import LambdaKernel
@@ -26,8 +25,6 @@ GOING_AWAY = 1001
 class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
     """Hands a client's messages to its kernel and the kernel's messages to the client."""
 
-    parent = AnyTrait()
-
     max_pending_bytes = Int(
         64 << 20,
         min=1 << 20,
@@ -36,14 +33,15 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
 
     _open: ClassVar[weakref.WeakSet[LambdaWebsocketConnection]] = weakref.WeakSet()
 
-    _pending_bytes = 0
-    _attached = False
+    def __init__(self, *, parent: LambdaKernel, **traits: Any) -> None:
+        """Take the kernel where jupyter_server hands it over, as ``parent``.
 
-    @property
-    def kernel(self) -> LambdaKernel:
-        """The kernel it is a connection to."""
-        found: LambdaKernel = self.parent
-        return found
+        A kernel is no Configurable, so it does not become the trait of that name.
+        """
+        super().__init__(**traits)
+        self.kernel = parent
+        self._pending_bytes = 0
+        self._attached = False
 
     @property
     def subprotocol(self) -> str | None:

@@ -56,6 +56,10 @@ class GatewayServer(ServerApp):
         # No user's code runs in this process.
         return True
 
+    @default("allow_unauthenticated_access")
+    def _only_with_a_token(self) -> bool:
+        return False
+
     @default("cookie_secret")
     def _no_cookies(self) -> bytes:
         # Nothing is signed with it; jupyter_server's own default would write a file.

@@ -1,0 +1,218 @@
+"""Who gets in, and what there is at all."""
+
+from __future__ import annotations
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests.functional.web.server import WebGateway, execute_request
+
+PROTECTED = [
+    "/api/kernels",
+    "/api/kernelspecs",
+    "/api/sessions",
+    "/api/status",
+    "/api/me",
+    "/api/workspaces/default/files/",
+    "/kernelspecs/lambda-python/logo-64x64.png",
+    "/metrics",
+    "/nothing/here",
+]
+
+
+@pytest.mark.parametrize("path", PROTECTED)
+@pytest.mark.parametrize("token", [None, "", "wrong", "u1"])
+async def test_nothing_opens_without_a_right_token(
+    gateway: WebGateway, path: str, token: str | None
+) -> None:
+    headers = {} if token is None else {"Authorization": f"token {token}x"}
+    assert (await gateway.rest("GET", path, token=None, headers=headers)).status == 403
+    assert (await gateway.rest("GET", f"{path}?token={token}x", token=None)).status == 403
+
+
+@pytest.mark.parametrize("form", ["token u1", "Token u1", "Bearer u1", "bearer  u1"])
+async def test_a_token_in_the_header_is_taken(gateway: WebGateway, form: str) -> None:
+    answer = await gateway.rest("GET", "/api/kernels", token=None, headers={"Authorization": form})
+    assert answer.status == 200
+
+
+async def test_a_token_in_the_query_is_taken_for_rest_and_websocket(gateway: WebGateway) -> None:
+    answer = await gateway.rest("GET", "/api/kernels?token=u1", token=None)
+    assert answer.status == 200
+    kernel_id = await gateway.start_kernel()
+    url = f"{gateway.url.replace('http', 'ws', 1)}/api/kernels/{kernel_id}/channels"
+    async with connect(f"{url}?token=u1", compression=None) as socket:
+        await socket.ping()
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(f"{url}?token=wrong", compression=None):
+            pass
+    assert refused.value.response.status_code == 403
+
+
+async def test_the_header_wins_over_the_query(gateway: WebGateway) -> None:
+    answer = await gateway.rest("GET", "/api/me?token=u1", token="u10")
+    assert answer.json["identity"]["identity"]["user"] == "u10"
+
+
+async def test_identity_is_the_tokens_and_no_cookie_is_set(gateway: WebGateway) -> None:
+    answer = await gateway.rest("GET", "/api/me", token="u1-a1")
+    assert answer.json["identity"]["identity"] == {"user": "u1", "agent": "a1", "admin": False}
+    assert "Set-Cookie" not in answer.headers
+
+
+async def test_the_version_is_told_to_anybody(gateway: WebGateway) -> None:
+    assert set((await gateway.rest("GET", "/api", token=None)).json) == {"version"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/contents",
+        "/api/contents/etc/passwd",
+        "/api/terminals",
+        "/api/nbconvert",
+        "/api/config/notebook",
+        "/api/security/csp-report",
+        "/api/shutdown",
+        "/api/spec.yaml",
+        "/api/resolvePath?path=/etc/passwd",
+        "/files/etc/passwd",
+        "/static/style/style.css",
+        "/static/../../../etc/passwd",
+        "/favicon.ico",
+        "/login",
+        "/logout",
+        "/tree",
+        "/lab",
+        "/view/x",
+        "/nbconvert/html/x.ipynb",
+        "/custom/custom.js",
+        "/",
+        "/kernelspecs/lambda-python/../../../setup.cfg",
+        "/kernelspecs/lambda-python/server.py",
+        "/kernelspecs/lambda-python/%2e%2e/server.py",
+        "/kernelspecs/nothing/logo-64x64.png",
+    ],
+)
+async def test_no_service_is_there_that_is_not_needed(gateway: WebGateway, path: str) -> None:
+    for method in ("GET", "POST", "PUT"):
+        answer = await gateway.rest(method, path, token="root", data=b"")
+        assert answer.status in {403, 404, 405}, (method, answer.body)
+        assert b"root:" not in answer.body
+
+
+async def test_another_origin_is_refused_unless_configured(gateway: WebGateway) -> None:
+    foreign = {"Origin": "https://evil.example"}
+    answer = await gateway.rest("GET", "/api/kernels", headers=foreign)
+    assert answer.status == 404
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    made = await gateway.rest("POST", "/api/kernels", headers=foreign, body={})
+    assert made.status == 404
+    kernel_id = await gateway.start_kernel()
+    with pytest.raises(InvalidStatus) as refused:
+        async with gateway.channels(kernel_id, origin="https://evil.example"):
+            pass
+    assert refused.value.response.status_code == 403
+    async with gateway.channels(kernel_id, origin=gateway.url):
+        pass
+
+
+async def test_another_host_name_is_refused(gateway: WebGateway) -> None:
+    answer = await gateway.rest("GET", "/api/kernels", headers={"Host": "evil.example"})
+    assert answer.status == 403
+
+
+async def test_kernelspecs_have_our_logos_and_the_aliases(gateway: WebGateway) -> None:
+    found = (await gateway.rest("GET", "/api/kernelspecs")).json
+    assert found["default"] == "lambda-python"
+    assert set(found["kernelspecs"]) == {"lambda-python", "lambda-small", "python3", "python"}
+    spec = found["kernelspecs"]["lambda-python"]
+    assert spec["spec"]["display_name"] == "Python 3 (Lambda)"
+    assert spec["spec"]["argv"]
+    logos = {"logo-64x64": b"\x89PNG", "logo-svg": b"<svg"}
+    for name, begin in logos.items():
+        logo = await gateway.rest("GET", spec["resources"][name])
+        assert logo.status == 200
+        assert logo.body.startswith(begin)
+    one = await gateway.rest("GET", "/api/kernelspecs/python3")
+    assert one.json["spec"]["language"] == "python"
+    assert (await gateway.rest("GET", "/api/kernelspecs/nothing")).status == 404
+
+
+async def test_status_counts_only_what_the_caller_may_see(gateway: WebGateway) -> None:
+    await gateway.start_kernel(token="u1")
+    counts = {
+        token: (await gateway.rest("GET", "/api/status", token=token)).json["kernels"]
+        for token in ("u1", "u10", "root")
+    }
+    assert counts == {"u1": 1, "u10": 0, "root": 1}
+
+
+async def test_metrics_are_for_admins(gateway: WebGateway) -> None:
+    assert (await gateway.rest("GET", "/metrics")).status == 403
+    assert (
+        b"kernel_currently_running_total"
+        in (await gateway.rest("GET", "/metrics", token="root")).body
+    )
+
+
+async def test_events_are_of_ones_own_kernels(gateway: WebGateway) -> None:
+    url = f"{gateway.url.replace('http', 'ws', 1)}/api/events/subscribe"
+    async with (
+        connect(f"{url}?token=u1", compression=None) as mine,
+        connect(f"{url}?token=u10", compression=None) as other,
+        connect(f"{url}?token=root", compression=None) as admin,
+    ):
+        first = await gateway.start_kernel(token="u1")
+        second = await gateway.start_kernel(token="u10")
+        await gateway.rest("DELETE", f"/api/kernels/{first}", token="u1")
+        assert first in str(await mine.recv())
+        assert second in str(await other.recv())
+        ended = str(await mine.recv())
+        assert first in ended
+        assert "shutdown" in ended
+        told = [str(await admin.recv()) for _ in range(3)]
+        assert sum(second in text for text in told) == 1
+
+
+async def test_sessions_are_ones_own(gateway: WebGateway) -> None:
+    body = {"path": "a.ipynb", "type": "notebook", "name": "a", "kernel": {"name": "python3"}}
+    made = await gateway.rest("POST", "/api/sessions", body=body)
+    assert made.status == 201
+    session, kernel_id = made.json["id"], made.json["kernel"]["id"]
+    again = await gateway.rest("POST", "/api/sessions", body=body)
+    assert again.json["id"] == session
+    assert [s["id"] for s in (await gateway.rest("GET", "/api/sessions")).json] == [session]
+    assert (await gateway.rest("GET", "/api/sessions", token="u10")).json == []
+    for method in ("GET", "PATCH", "DELETE"):
+        theirs = await gateway.rest(method, f"/api/sessions/{session}", token="u10", body={})
+        assert theirs.status == 404
+    stolen = {"path": "b.ipynb", "type": "notebook", "kernel": {"id": kernel_id}}
+    assert (await gateway.rest("POST", "/api/sessions", token="u10", body=stolen)).status == 404
+    own = await gateway.rest("POST", "/api/sessions", token="u10", body=body)
+    assert own.json["id"] != session
+    assert own.json["kernel"]["id"] != kernel_id
+    patched = await gateway.rest(
+        "PATCH", f"/api/sessions/{own.json['id']}", token="u10", body={"kernel": {"id": kernel_id}}
+    )
+    assert patched.status == 404
+    renamed = await gateway.rest("PATCH", f"/api/sessions/{session}", body={"path": "c.ipynb"})
+    assert renamed.json["path"] == "c.ipynb"
+    assert (await gateway.rest("DELETE", f"/api/sessions/{session}")).status == 204
+    assert (await gateway.rest("GET", f"/api/kernels/{kernel_id}")).status == 404
+
+
+@pytest.mark.parametrize("body", [{}, {"path": "x"}, {"path": 7, "type": "notebook"}, []])
+async def test_a_session_without_path_or_type_is_a_400(gateway: WebGateway, body: object) -> None:
+    assert (await gateway.rest("POST", "/api/sessions", body=body)).status == 400
+
+
+async def test_an_execute_of_a_stranger_never_reaches_a_kernel(gateway: WebGateway) -> None:
+    kernel_id = await gateway.start_kernel()
+    async with gateway.channels(kernel_id) as socket:
+        await socket.send(__import__("json").dumps(execute_request("mine")))
+        await socket.recv()
+    with pytest.raises(InvalidStatus):
+        async with gateway.channels(kernel_id, token="u1-a2") as socket:
+            await socket.send("{}")

@@ -1,0 +1,160 @@
+"""``/api/kernels``: what is started, shown, refused, and to whom."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.functional.web.server import WebGateway
+
+
+async def test_a_kernel_is_started_shown_and_ended(gateway: WebGateway) -> None:
+    made = await gateway.rest("POST", "/api/kernels", body={"name": "lambda-python"})
+    assert made.status == 201
+    kernel_id = made.json["id"]
+    assert made.headers["Location"] == f"/api/kernels/{kernel_id}"
+    shown = await gateway.rest("GET", f"/api/kernels/{kernel_id}")
+    assert shown.json["name"] == "lambda-python"
+    assert shown.json["execution_state"] == "idle"
+    assert shown.json["connections"] == 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", shown.json["last_activity"])
+    assert [k["id"] for k in (await gateway.rest("GET", "/api/kernels")).json] == [kernel_id]
+    assert (await gateway.rest("DELETE", f"/api/kernels/{kernel_id}")).status == 204
+    assert (await gateway.rest("GET", f"/api/kernels/{kernel_id}")).status == 404
+
+
+async def test_the_body_may_be_empty_and_names_may_be_aliases(gateway: WebGateway) -> None:
+    assert (await gateway.rest("POST", "/api/kernels")).json["name"] == "lambda-python"
+    for name in ("python3", "python"):
+        made = await gateway.rest("POST", "/api/kernels", body={"name": name})
+        assert made.json["name"] == "lambda-python"
+
+
+async def test_a_kernelspec_that_does_not_exist_is_named(gateway: WebGateway) -> None:
+    answer = await gateway.rest("POST", "/api/kernels", body={"name": "julia-1.11"})
+    assert answer.status == 404
+    assert "julia-1.11" in answer.json["message"]
+
+
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [
+        ({"LAMBDA_KERNEL_WORKSPACE": ".."}, "LAMBDA_KERNEL_WORKSPACE"),
+        ({"LAMBDA_KERNEL_WORKSPACE": ".hidden"}, "LAMBDA_KERNEL_WORKSPACE"),
+        ({"LAMBDA_KERNEL_PROJECTS": "a,../b"}, "LAMBDA_KERNEL_PROJECTS"),
+        ({"LAMBDA_KERNEL_RUN": "a/b"}, "LAMBDA_KERNEL_RUN"),
+        ({"LAMBDA_KERNEL_SCOPE": "everybody"}, "LAMBDA_KERNEL_SCOPE"),
+        ({"LAMBDA_KERNEL_WORKSPACE": 7}, "LAMBDA_KERNEL_WORKSPACE"),
+        ("text", "env"),
+        (["a"], "env"),
+    ],
+)
+async def test_a_bad_choice_is_refused_with_its_name(
+    gateway: WebGateway, env: object, named: str
+) -> None:
+    answer = await gateway.rest("POST", "/api/kernels", body={"env": env})
+    assert answer.status == 400
+    assert named in answer.json["message"]
+    assert (await gateway.rest("GET", "/api/kernels")).json == []
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b'"x"', b"\xff\xfe", b'{"name": 7}'])
+async def test_a_body_that_is_no_request_is_a_400(gateway: WebGateway, data: bytes) -> None:
+    answer = await gateway.rest("POST", "/api/kernels", data=data)
+    assert answer.status == 400
+    assert answer.json["message"]
+
+
+async def test_choices_are_taken_and_ignored_names_are_told(gateway: WebGateway) -> None:
+    env = {
+        "LAMBDA_KERNEL_WORKSPACE": "w1",
+        "LAMBDA_KERNEL_PROJECTS": "a,b/c",
+        "KERNEL_USERNAME": "somebody-else",
+        "X\r\nEvil": "1",
+    }
+    made = await gateway.rest("POST", "/api/kernels", body={"env": env})
+    assert made.status == 201
+    assert made.json["lambda_kernel"]["workspace"] == "w1"
+    assert made.json["lambda_kernel"]["projects"] == ["a", "b/c"]
+    assert made.json["lambda_kernel"]["user"] == "u1"
+    assert "KERNEL_USERNAME" in made.headers["Lambda-Kernel-Notice"]
+    assert "KERNEL_USERNAME" in made.json["notice"]
+    assert "Evil" not in made.headers
+
+
+async def test_the_client_may_choose_the_id_and_an_existing_one_is_the_kernel(
+    gateway: WebGateway,
+) -> None:
+    kernel_id = str(uuid.uuid4())
+    for _ in range(2):
+        made = await gateway.rest("POST", "/api/kernels", body={"kernel_id": kernel_id})
+        assert made.status == 201
+        assert made.json["id"] == kernel_id
+    assert len((await gateway.rest("GET", "/api/kernels")).json) == 1
+    taken = await gateway.rest("POST", "/api/kernels", token="u10", body={"kernel_id": kernel_id})
+    assert taken.status == 409
+    bad = await gateway.rest("POST", "/api/kernels", body={"kernel_id": "../../x"})
+    assert bad.status == 400
+
+
+async def test_another_users_kernel_does_not_exist(gateway: WebGateway) -> None:
+    kernel_id = await gateway.start_kernel(token="u1")
+    path = f"/api/kernels/{kernel_id}"
+    requests = [("GET", path), ("DELETE", path)]
+    requests += [("POST", f"{path}/interrupt"), ("POST", f"{path}/restart")]
+    for method, target in requests:
+        theirs = await gateway.rest(method, target, token="u10")
+        nothing = await gateway.rest(
+            method, target.replace(kernel_id, str(uuid.UUID(int=1))), token="u10"
+        )
+        assert theirs.status == nothing.status == 404
+        assert theirs.json["message"].startswith("Kernel does not exist")
+    assert (await gateway.rest("GET", "/api/kernels", token="u10")).json == []
+    with pytest.raises(InvalidStatus) as refused:
+        async with gateway.channels(kernel_id, token="u10"):
+            pass
+    assert refused.value.response.status_code == 404
+    assert (await gateway.rest("GET", path)).status == 200
+
+
+async def test_a_user_reaches_its_agents_kernels_and_agents_only_their_own(
+    gateway: WebGateway,
+) -> None:
+    of_agent = await gateway.start_kernel(token="u1-a1")
+    of_user = await gateway.start_kernel(token="u1")
+    listed = {
+        token: {k["id"] for k in (await gateway.rest("GET", "/api/kernels", token=token)).json}
+        for token in ("u1", "u1-a1", "u1-a2")
+    }
+    assert listed == {"u1": {of_agent, of_user}, "u1-a1": {of_agent}, "u1-a2": set()}
+    assert (await gateway.rest("GET", f"/api/kernels/{of_user}", token="u1-a1")).status == 404
+    async with gateway.channels(of_agent, token="u1"):
+        pass
+
+
+async def test_an_admin_lists_and_ends_but_does_not_execute(gateway: WebGateway) -> None:
+    kernel_id = await gateway.start_kernel(token="u1")
+    path = f"/api/kernels/{kernel_id}"
+    listed = (await gateway.rest("GET", "/api/kernels", token="root")).json
+    assert [k["id"] for k in listed] == [kernel_id]
+    for action in ("interrupt", "restart"):
+        answer = await gateway.rest("POST", f"{path}/{action}", token="root")
+        assert answer.status == 403
+    with pytest.raises(InvalidStatus) as refused:
+        async with gateway.channels(kernel_id, token="root"):
+            pass
+    assert refused.value.response.status_code == 403
+    assert (await gateway.rest("DELETE", path, token="root")).status == 204
+
+
+async def test_restart_keeps_the_id_and_interrupt_of_an_idle_kernel_is_fine(
+    gateway: WebGateway,
+) -> None:
+    kernel_id = await gateway.start_kernel()
+    restarted = await gateway.rest("POST", f"/api/kernels/{kernel_id}/restart")
+    assert restarted.status == 200
+    assert restarted.json["id"] == kernel_id
+    assert (await gateway.rest("POST", f"/api/kernels/{kernel_id}/interrupt")).status == 204
