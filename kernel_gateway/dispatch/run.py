@@ -13,6 +13,7 @@ from kernel_gateway.dispatch.gate import ConcurrencyGate, Ticket, Withdrawn
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.overflow import payload_of
 from kernel_gateway.dispatch.settle import (
+    CommitPoint,
     Heard,
     Settled,
     matching_stored,
@@ -62,6 +63,7 @@ class DispatchSettings:
         slack_s: what an invocation may take on top of the function's timeout.
         drain_s: how long the response may stay open after its last frame.
         connect_pauses_s: between attempts to reach Lambda at all.
+        claim_pauses_s: between attempts to find out whether a cell without outcome committed.
     """
 
     max_concurrency: int = 200
@@ -70,6 +72,7 @@ class DispatchSettings:
     slack_s: float = 60.0
     drain_s: float = 5.0
     connect_pauses_s: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0)
+    claim_pauses_s: tuple[float, ...] = (0.2, 1.0, 3.0, 10.0)
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +110,7 @@ class Dispatcher:
         self._invoker = invoker
         self._handler_digest = handler_digest
         self._frame_key = b""
-        self._state_bucket = stack.state
+        self._point = CommitPoint(store=store, bucket=stack.state, pauses_s=settings.claim_pauses_s)
         self._overflow_bucket = stack.overflow
         self._settings = settings
         self._gates: dict[str, ConcurrencyGate] = {}
@@ -169,9 +172,7 @@ class Dispatcher:
                     for frame in _take(reader, chunk, heard, invocation):
                         yield frame
                     if heard.outcome is not None:
-                        yield await settle_outcome(
-                            invocation, heard, heard.outcome, self._store, self._state_bucket
-                        )
+                        yield await settle_outcome(invocation, heard, heard.outcome, self._point)
                         await self._drain(chunks)
                         return
             problem: InvokeError = InvokeBroken("the response ended without an outcome")
@@ -185,7 +186,7 @@ class Dispatcher:
             "an invocation ended without an outcome",
             extra={"request_id": invocation.request_id, "problem": type(problem).__name__},
         )
-        yield await settle_silence(invocation, heard, problem, self._store, self._state_bucket)
+        yield await settle_silence(invocation, heard, problem, self._point)
 
     async def interrupt(self, flight: Flight) -> None:
         """Have the cell killed: it leaves the line, or its container is told.

@@ -30,9 +30,6 @@ from lambda_kernel.contract.schema import InvalidField
 
 logger = logging.getLogger(__name__)
 
-CLAIM_PAUSES_S = (0.2, 1.0, 3.0, 10.0)
-"""Between attempts to reach the commit point; the store itself retries too."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
@@ -98,9 +95,22 @@ class Heard:
     stored: bytes | None = field(default=None, repr=False)
 
 
-async def claim(
-    invocation: Invocation, store: ObjectStore, bucket: str, *, pauses_s: tuple[float, ...]
-) -> Claim:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPoint:
+    """Where a cell commits, or has committed, or never will.
+
+    Attributes:
+        store: S3.
+        bucket: the state bucket.
+        pauses_s: between attempts to reach it; the store itself retries too.
+    """
+
+    store: ObjectStore
+    bucket: str
+    pauses_s: tuple[float, ...]
+
+
+async def claim(invocation: Invocation, point: CommitPoint) -> Claim:
     """Take the cell's commit point, or find what holds it.
 
     Puts a void commit at the cell's ``seq``. Success: the cell is lost, and no late writer can
@@ -108,9 +118,9 @@ async def claim(
 
     Source: storage.md, "The commit".
     """
-    for pause_s in (*pauses_s, None):
+    for pause_s in (*point.pauses_s, None):
         try:
-            return await _claim_once(invocation, store, bucket)
+            return await _claim_once(invocation, point.store, point.bucket)
         except (StorageError, NotFound):
             logger.warning("the commit point of a cell cannot be reached", exc_info=True)
             if pause_s is not None:
@@ -119,13 +129,13 @@ async def claim(
 
 
 async def settle_outcome(
-    invocation: Invocation, heard: Heard, outcome: Outcome, store: ObjectStore, bucket: str
+    invocation: Invocation, heard: Heard, outcome: Outcome, point: CommitPoint
 ) -> Settled:
     """Return the end of a cell whose outcome came."""
     if outcome.committed:
         reply = heard.reply
         if reply is None:
-            found = await claim(invocation, store, bucket, pauses_s=CLAIM_PAUSES_S[:2])
+            found = await claim(invocation, point)
             reply = found.commit.reply if found.commit is not None else None
         return Settled(
             outcome=outcome,
@@ -139,18 +149,18 @@ async def settle_outcome(
     unsure = invocation.commit and outcome.started and outcome.status in MAY_HAVE_COMMITTED
     if not unsure:
         return Settled(outcome=outcome, trouble=trouble, reply=heard.reply)
-    found = await claim(invocation, store, bucket, pauses_s=CLAIM_PAUSES_S)
+    found = await claim(invocation, point)
     return _from_claim(found, trouble, outcome)
 
 
 async def settle_silence(
-    invocation: Invocation, heard: Heard, problem: InvokeError, store: ObjectStore, bucket: str
+    invocation: Invocation, heard: Heard, problem: InvokeError, point: CommitPoint
 ) -> Settled:
     """Return the end of a cell whose outcome never came, or cannot be believed."""
     trouble = trouble_from(problem, seen_started=heard.started)
     if problem.started is Started.NO or not invocation.commit:
         return Settled(trouble=trouble)
-    found = await claim(invocation, store, bucket, pauses_s=CLAIM_PAUSES_S)
+    found = await claim(invocation, point)
     settled = _from_claim(found, trouble, None)
     if isinstance(problem, ForgedStream) and settled.adopted:
         # The session did advance, and the client must know; what the stream said stays unbelieved.

@@ -10,7 +10,7 @@ from kernel_gateway.dispatch.plan import CellFacts
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import GatewayError, PreconditionFailed
-from kernel_gateway.kernels.position import Chain, Position
+from kernel_gateway.kernels.position import Chain, Position, UnreadableCommit
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.services import KernelServices
 from lambda_kernel.contract.invocation import Invocation
@@ -108,7 +108,10 @@ class Lineage:
         """
         position, self._position = self._position, None
         if position is None:
-            return (await self._chain().locate(self.record.floor_seq)).next_seq - 1
+            try:
+                return (await self._chain().locate(self.record.floor_seq)).next_seq - 1
+            except UnreadableCommit:
+                return await self._chain().fence_off()
         if is_open:
             seq = position.next_seq
             await self._chain().put_void(seq, parent=position.head, count=self.execution_count)

@@ -38,6 +38,10 @@ class Position:
     stored: bytes | None = None
 
 
+class UnreadableCommit(StorageError):
+    """The newest commit is not there any more, or is not one; only a restart helps."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
     """The commits of one kernel in the state bucket."""
@@ -58,7 +62,8 @@ class Chain:
             floor_seq: commits up to this number belong to before the last restart.
 
         Raises:
-            StorageError: S3 does not answer, or the newest commit cannot be read.
+            UnreadableCommit: the newest commit cannot be read.
+            StorageError: S3 does not answer.
         """
         for _ in range(ATTEMPTS):
             highest = await self.highest_seq()
@@ -72,6 +77,14 @@ class Chain:
                     execution_count=found.execution_count,
                     stored=found.stored,
                 )
+        raise StorageError(f"kernel {self.kernel_id} has another writer")
+
+    async def fence_off(self) -> int:
+        """Take the next number whatever the newest commit is; return it (raises StorageError)."""
+        for _ in range(ATTEMPTS):
+            fence = await self.highest_seq() + 1
+            if await self.put_void(fence, parent=None, count=0):
+                return fence
         raise StorageError(f"kernel {self.kernel_id} has another writer")
 
     async def highest_seq(self) -> int:
@@ -108,9 +121,9 @@ class Chain:
         try:
             stored = (await self.store.get(self.bucket, key)).body
         except NotFound as missing:
-            raise StorageError(f"commit {head.seq} is not available any more") from missing
+            raise UnreadableCommit(f"commit {head.seq} is not available any more") from missing
         if digest_of(stored) != head.digest:
-            raise StorageError(f"commit {head.seq} is not the one that was committed")
+            raise UnreadableCommit(f"commit {head.seq} is not the one that was committed")
         return stored
 
     async def _at(self, highest: int, floor_seq: int) -> Position:
@@ -120,7 +133,7 @@ class Chain:
         try:
             stored = (await self.store.get(self.bucket, key)).body
         except NotFound as missing:
-            raise StorageError(f"commit {highest} vanished") from missing
+            raise UnreadableCommit(f"commit {highest} vanished") from missing
         newest = self._read(stored, highest)
         if not newest.void:
             return Position(
@@ -144,7 +157,7 @@ class Chain:
         try:
             commit = Commit.from_bytes(stored)
         except InvalidField as problem:
-            raise StorageError(f"commit {seq} cannot be read: {problem}") from problem
+            raise UnreadableCommit(f"commit {seq} cannot be read: {problem}") from problem
         if (commit.kernel_id, commit.scope_hash) != (self.kernel_id, self.scope.hash):
-            raise StorageError(f"commit {seq} is that of another kernel or scope")
+            raise UnreadableCommit(f"commit {seq} is that of another kernel or scope")
         return commit
