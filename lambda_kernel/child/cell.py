@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lambda_kernel.child import cell_history, process
-from lambda_kernel.child.capture import FrameChannel, send_reply
+from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.kernel import CellKernel
 from lambda_kernel.child.namespace import SessionState, WholeNamespace
+from lambda_kernel.child.session import send_reply
 from lambda_kernel.child.side_state import Baseline
 from lambda_kernel.child.snapshot_file import SnapshotTooLarge, SnapshotUnreadable
 from lambda_kernel.contract.cell_protocol import (
@@ -80,6 +82,7 @@ def _answer(
     gc.enable()
     _handle(kernel, message)
     channel.flush()
+    process.flush_descriptors()
     reply = kernel.cell_session.reply
     if reply is None:
         raise UnsupportedRequest(f"a {request.kind} request had no reply")
@@ -137,7 +140,32 @@ def _handle(kernel: CellKernel, message: dict[str, Any]) -> None:
     asyncio.set_event_loop(loop)
     kernel.start_request(loop)
     kernel.begin_message(message)
-    loop.run_until_complete(_dispatch(kernel, message))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        loop.run_until_complete(_dispatch(kernel, message))
+    except KeyboardInterrupt as interrupt:
+        # It came when the user's code had just ended.
+        _reply_interrupted(kernel, message, interrupt)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _reply_interrupted(
+    kernel: CellKernel, message: dict[str, Any], interrupt: KeyboardInterrupt
+) -> None:
+    if kernel.cell_session.reply is not None:
+        return
+    reply_type = message["msg_type"].replace("_request", "_reply")
+    content = {
+        "status": "error",
+        "ename": type(interrupt).__name__,
+        "evalue": "",
+        "traceback": ["KeyboardInterrupt"],
+        "execution_count": kernel.cell_shell.execution_count - 1,
+        "user_expressions": {},
+        "payload": [],
+    }
+    kernel.cell_session.send(None, reply_type, content, message)
 
 
 async def _dispatch(kernel: CellKernel, message: dict[str, Any]) -> None:

@@ -25,8 +25,9 @@ from IPython.core.error import StdinNotImplementedError, UsageError  # noqa: E40
 from IPython.core.profiledir import ProfileDir  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from lambda_kernel.child.capture import CellSession, CellStream, FrameChannel  # noqa: E402
+from lambda_kernel.child.capture import FrameChannel  # noqa: E402
 from lambda_kernel.child.losses import Loss, story  # noqa: E402
+from lambda_kernel.child.session import CellSession, CellStream  # noqa: E402
 
 logger = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -11,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from lambda_kernel.contract.cell_protocol import CellDescriptors, CellLimits, CellRequest
+
+_libc = ctypes.CDLL(None)
 
 FIRST_OWN_DESCRIPTOR = 900
 """Code that closes or counts low descriptors does not meet ours."""
@@ -42,7 +45,8 @@ def take_descriptors(descriptors: CellDescriptors) -> CellDescriptors:
 def reset_signals() -> None:
     """Give every signal the disposition of a fresh Python process."""
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # An interrupt means the user's code: it is let in when that begins.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -91,6 +95,15 @@ def add_user_site(hidden: str | None) -> None:
         sys.stderr.write(
             f"[site] {type(error).__name__} while {site.USER_SITE} was set up: {error}\n"
         )
+
+
+def flush_descriptors() -> None:
+    """Write out what libraries and ``sys.__stdout__`` still hold for descriptors 1 and 2."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        with suppress(OSError, ValueError):
+            if stream is not None:
+                stream.flush()
+    _libc.fflush(None)
 
 
 def enter(workdir: str) -> None:

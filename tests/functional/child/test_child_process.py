@@ -8,6 +8,8 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from lambda_kernel.contract.cell_protocol import CellLimits
 
 if TYPE_CHECKING:
@@ -158,3 +160,32 @@ def _python() -> str:
     import sys
 
     return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.mark.parametrize(
+    "wait", ["time.sleep(60)", "await asyncio.sleep(60)", "subprocess.run(['sleep', '60'])"]
+)
+def test_an_interrupt_ends_the_cell_and_keeps_what_ran(notebook: Notebook, wait: str) -> None:
+    code = f"import asyncio, subprocess, time\nx = 1\nprint('go')\n{wait}"
+    running = notebook.start(code)
+    seen = b""
+    while b"go" not in seen:
+        seen += running.frames.recv(65536)
+    os.killpg(running.pid, signal.SIGINT)
+
+    result = notebook.zygote.finish(running)
+
+    assert result.content["ename"] in ("KeyboardInterrupt", "CancelledError")
+    assert result.report is not None
+    assert "x" in result.report.names
+
+
+def test_text_that_libraries_hold_back_arrives(notebook: Notebook) -> None:
+    code = (
+        "import ctypes, sys\nctypes.CDLL(None).printf(b'from C\\n')\n"
+        "sys.__stdout__.write('from Python\\n')"
+    )
+
+    result = notebook.run(code)
+
+    assert sorted(result.stdout.splitlines()) == [b"from C", b"from Python"]
