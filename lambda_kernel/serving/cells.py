@@ -1,0 +1,338 @@
+"""Running one cell: ask a zygote for a child, pump what it says, end it at its limits."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lambda_kernel.contract import cell_protocol
+from lambda_kernel.contract.cell_protocol import (
+    CellDescriptors,
+    CellRequest,
+    ChildKind,
+    Exited,
+    FailedReason,
+    Forked,
+    Refused,
+    SnapshotReport,
+)
+from lambda_kernel.contract.frames import BadFrame, PartsReader
+from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.serving import child_messages, sampling
+from lambda_kernel.serving.child_messages import ChildMessage
+from lambda_kernel.serving.errors import (
+    CellEnded,
+    CellInterrupted,
+    CellOutOfMemory,
+    CellProcessDied,
+    CellTimeout,
+    SnapshotTooLarge,
+)
+from lambda_kernel.serving.output import Output
+from lambda_kernel.serving.sweep import Sweeper
+from lambda_kernel.serving.zygotes import Zygote
+
+logger = logging.getLogger(__name__)
+
+SAMPLE_S = 0.05
+KILL_WAIT_S = 2.0
+READ_BYTES = 256 * 1024
+DRAIN_READS = 1024
+
+
+class ZygoteGone(Exception):
+    """The zygote ended before the cell had begun: nothing of the user has run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellLimitsInForce:
+    """What ends a cell from outside.
+
+    Attributes:
+        deadline: when, on the clock.
+        timeout_s: the time it had, for people.
+        memory_bytes: of its processes together.
+        interrupt: descriptor that becomes readable when somebody wants it to end.
+    """
+
+    deadline: float
+    timeout_s: float
+    memory_bytes: int
+    interrupt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEnd:
+    """How a cell ended that replied.
+
+    Attributes:
+        reply: its reply.
+        snapshot: what it says about its variables; None for requests that keep none.
+    """
+
+    reply: ChildMessage
+    snapshot: SnapshotReport | None
+
+
+class CellRun:
+    """One cell from request to exit; used once.
+
+    Attributes:
+        peak_memory_bytes: sampled.
+        started: whether user code may have run.
+    """
+
+    def __init__(
+        self,
+        zygote: Zygote,
+        sweeper: Sweeper,
+        output: Output,
+        limits: CellLimitsInForce,
+        on_started: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._zygote = zygote
+        self._sweeper = sweeper
+        self._output = output
+        self._limits = limits
+        self._on_started = on_started
+        self._clock = clock
+        self._poll = select.poll()
+        # One read per turn of the loop: a flood starves neither another reader nor the clock.
+        self._readers: dict[int, Callable[[], bool]] = {}
+        self._outputs: set[int] = set()
+        self._frames, self._child_end = socket.socketpair()
+        self._parts = PartsReader(cell_protocol.MAX_MESSAGE_BYTES + 64 * 1024)
+        self._kind = ""
+        self._pid: int | None = None
+        self._status: int | None = None
+        self._gone = False
+        self._reply: ChildMessage | None = None
+        self._snapshot: SnapshotReport | None = None
+        self._ended: CellEnded | None = None
+        self._kill_by: float | None = None
+        self.peak_memory_bytes = 0
+        self.started = False
+
+    def run(self, request: CellRequest, snapshot_in: int, snapshot_out: int) -> CellEnd:
+        """Run ``request`` and return how it ended.
+
+        Raises:
+            CellEnded: it did not reply, was ended at a limit, or left no usable snapshot.
+            ZygoteGone: nothing has begun; another zygote may be tried.
+        """
+        self._kind = request.kind
+        opened = self._send(request, snapshot_in, snapshot_out)
+        try:
+            self._pump()
+            self._drain()
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+            self._frames.close()
+        return self._result()
+
+    def _send(self, request: CellRequest, snapshot_in: int, snapshot_out: int) -> list[int]:
+        stdout, stdout_end = os.pipe2(os.O_CLOEXEC)
+        stderr, stderr_end = os.pipe2(os.O_CLOEXEC)
+        descriptors = CellDescriptors(
+            frames=self._child_end.detach(),
+            stdout=stdout_end,
+            stderr=stderr_end,
+            snapshot_in=snapshot_in,
+            snapshot_out=snapshot_out,
+        )
+        try:
+            cell_protocol.send_request(self._zygote.channel, request, descriptors)
+        except OSError:
+            self._gone = True
+        finally:
+            for descriptor in (descriptors.frames, stdout_end, stderr_end):
+                os.close(descriptor)
+        self._frames.setblocking(False)
+        for descriptor in (stdout, stderr):
+            os.set_blocking(descriptor, False)
+        self._watch(self._zygote.channel.fileno(), self._read_zygote)
+        self._watch(self._frames.fileno(), self._read_frames)
+        self._watch(stdout, lambda: self._read_pipe(stdout, "stdout"))
+        self._watch(stderr, lambda: self._read_pipe(stderr, "stderr"))
+        self._outputs = {self._frames.fileno(), stdout, stderr}
+        self._watch(self._limits.interrupt, self._interrupted)
+        return [stdout, stderr]
+
+    @property
+    def zygote_lost(self) -> bool:
+        """Whether the zygote must be replaced."""
+        return self._gone
+
+    def _pump(self) -> None:
+        next_sample = self._clock() + SAMPLE_S
+        while self._status is None and not self._gone:
+            now = self._clock()
+            wait_s = min(next_sample, self._kill_by or self._limits.deadline) - now
+            for descriptor, _ in self._poll.poll(max(0.0, wait_s * 1000)):
+                reader = self._readers.get(descriptor)
+                if reader is not None:
+                    reader()
+            now = self._clock()
+            if now >= next_sample:
+                self._sample()
+                next_sample = now + SAMPLE_S
+            self._check_time(now)
+
+    def _check_time(self, now: float) -> None:
+        if self._kill_by is not None:
+            if now >= self._kill_by:
+                # A stopped or dead zygote reaps nobody: it is replaced.
+                self._gone = True
+        elif now >= self._limits.deadline:
+            self._end(CellTimeout(f"the cell did not finish within {self._limits.timeout_s:g} s"))
+
+    def _drain(self) -> None:
+        # Bounded: a process that the cell left behind may go on writing until the sweep.
+        for _ in range(DRAIN_READS):
+            open_ones = [reader for fd, reader in self._readers.items() if fd in self._outputs]
+            if not sum(reader() for reader in open_ones):
+                return
+
+    def _result(self) -> CellEnd:
+        if self._gone and not self.started and self._ended is None:
+            raise ZygoteGone
+        if self._ended is not None:
+            raise self._ended
+        if self._reply is None:
+            raise CellProcessDied(f"the cell's process ended before it replied: {self._death()}")
+        if self._kind == "execute" and self._snapshot is None:
+            raise CellProcessDied(
+                f"the cell's process ended before its variables were saved: {self._death()}"
+            )
+        return CellEnd(reply=self._reply, snapshot=self._snapshot)
+
+    def _death(self) -> str:
+        if self._status is None:
+            return "the process that it was forked from was killed"
+        code = os.waitstatus_to_exitcode(self._status)
+        if code >= 0:
+            return f"exit status {code}"
+        with contextlib.suppress(ValueError):
+            return f"killed by signal {signal.Signals(-code).name}"
+        return f"killed by signal {-code}"
+
+    def _watch(self, descriptor: int, reader: Callable[[], bool]) -> None:
+        self._readers[descriptor] = reader
+        self._poll.register(descriptor, select.POLLIN)
+
+    def _unwatch(self, descriptor: int) -> None:
+        if self._readers.pop(descriptor, None) is not None:
+            self._poll.unregister(descriptor)
+
+    def _read_zygote(self) -> bool:
+        try:
+            datagram = self._zygote.channel.recv(cell_protocol.DATAGRAM_BYTES)
+            answer = cell_protocol.decode_answer(datagram)
+        except (OSError, InvalidField):
+            # An empty datagram is the end: the zygote is dead.
+            self._gone = True
+            return False
+        if isinstance(answer, Forked):
+            self._pid = answer.forked
+        elif isinstance(answer, Refused):
+            self._ended = CellProcessDied(f"no process could be started: {answer.refused}")
+            self._status = 0
+        elif isinstance(answer, Exited) and answer.exited == self._pid:
+            self._status = answer.status
+        return True
+
+    def _read_frames(self) -> bool:
+        frames = self._frames
+        try:
+            chunk = frames.recv(READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._unwatch(frames.fileno())
+            return False
+        try:
+            for data, buffers in self._parts.feed(chunk):
+                self._frame(data, buffers)
+        except BadFrame as error:
+            self._unwatch(frames.fileno())
+            self._end(CellProcessDied(f"the cell's process sent garbage: {error}"))
+        return True
+
+    def _frame(self, data: dict[str, Any], buffers: tuple[bytes, ...]) -> None:
+        kind = data.get("kind")
+        if kind == ChildKind.STARTED:
+            if not self.started:
+                self.started = True
+                self._on_started()
+        elif kind == ChildKind.MESSAGE:
+            self._output.message(data, buffers)
+        elif kind == ChildKind.REPLY and self._reply is None:
+            self._reply = child_messages.reply(data, self._kind)
+        elif kind == ChildKind.SNAPSHOT and self._snapshot is None:
+            self._snapshot = child_messages.snapshot(data)
+        elif kind == ChildKind.FAILED:
+            self._failed(data)
+        else:
+            self._output.dropped_count += 1
+
+    def _failed(self, data: dict[str, Any]) -> None:
+        text = str(data.get("message", ""))[: child_messages.MAX_TEXT]
+        if data.get("reason") == FailedReason.SNAPSHOT_TOO_LARGE:
+            self._ended = self._ended or SnapshotTooLarge(text)
+        else:
+            self._ended = self._ended or CellProcessDied(f"the cell's process failed: {text}")
+
+    def _read_pipe(self, descriptor: int, name: str) -> bool:
+        try:
+            chunk = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return False
+        if chunk:
+            self._output.raw(name, chunk)
+        else:
+            self._unwatch(descriptor)
+        return bool(chunk)
+
+    def _interrupted(self) -> bool:
+        self._unwatch(self._limits.interrupt)
+        self._end(CellInterrupted("the cell was interrupted: its process was killed"))
+        return False
+
+    def _sample(self) -> None:
+        if self._pid is None or self._kill_by is not None:
+            return
+        zygote = sampling.read(self._zygote.pid)
+        cell = [m for pid in self._sweeper.strangers() if (m := sampling.read(pid)) is not None]
+        total = sampling.total_bytes(cell, zygote)
+        self.peak_memory_bytes = max(self.peak_memory_bytes, total)
+        if total > self._limits.memory_bytes:
+            self._end(
+                CellOutOfMemory(
+                    f"the cell's processes held {total / 1e6:.0f} MB, "
+                    f"the limit is {self._limits.memory_bytes / 1e6:.0f} MB"
+                )
+            )
+
+    def _end(self, reason: CellEnded) -> None:
+        """Kill the cell and remember why; the loop goes on until it is reaped."""
+        self._ended = self._ended or reason
+        if self._kill_by is None:
+            self._kill_by = self._clock() + KILL_WAIT_S
+        if self._pid is None:
+            self._gone = True
+            return
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(self._pid, signal.SIGKILL)

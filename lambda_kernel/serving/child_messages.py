@@ -1,0 +1,107 @@
+"""What is believed of what a child says: closed lists, right types, bounded sizes.
+
+The child runs user code, which can write to its sockets itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lambda_kernel.contract.cell_protocol import SnapshotReport
+from lambda_kernel.contract.schema import InvalidField
+
+MESSAGE_TYPES = frozenset(
+    {
+        "stream",
+        "display_data",
+        "update_display_data",
+        "execute_result",
+        "error",
+        "clear_output",
+        "comm_open",
+        "comm_msg",
+        "comm_close",
+        "input_request",
+    }
+)
+"""Source: storage.md, "From a child"."""
+
+REPLY_TYPES = {
+    "execute": "execute_reply",
+    "complete": "complete_reply",
+    "inspect": "inspect_reply",
+    "comm": "comm_reply",
+    "variables": "variables_reply",
+}
+
+MAX_NAMES = 100_000
+MAX_LOST = 1_000
+MAX_TEXT = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildMessage:
+    """A Jupyter message body: message or reply."""
+
+    msg_type: str
+    content: dict[str, Any]
+    metadata: dict[str, Any]
+    buffers: tuple[bytes, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the body of a frame."""
+        return {"msg_type": self.msg_type, "content": self.content, "metadata": self.metadata}
+
+
+def message(data: dict[str, Any], buffers: tuple[bytes, ...]) -> ChildMessage | None:
+    """Return the message in ``data``, or None where it is not one that is taken."""
+    found = _body(data, buffers)
+    return found if found is not None and found.msg_type in MESSAGE_TYPES else None
+
+
+def reply(data: dict[str, Any], kind: str) -> ChildMessage | None:
+    """Return the reply to a request of ``kind``, or None where it is not one."""
+    found = _body(data, ())
+    if found is None or found.msg_type != REPLY_TYPES[kind]:
+        return None
+    return found if isinstance(found.content.get("status", "ok"), str) else None
+
+
+def snapshot(data: dict[str, Any]) -> SnapshotReport | None:
+    """Return what a child says about its pack, or None where it makes no sense."""
+    lost, names = data.get("lost", []), data.get("names", {})
+    if not isinstance(lost, list) or not isinstance(names, dict) or len(names) > MAX_NAMES:
+        return None
+    short = {**data, "lost": [_short(item) for item in lost[:MAX_LOST]]}
+    try:
+        return SnapshotReport.from_dict(short)
+    except InvalidField:
+        return None
+
+
+def size_of(value: Any) -> int:
+    """Return roughly how many bytes ``value`` has as JSON."""
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, dict):
+        return 2 + sum(len(key) + 4 + size_of(item) for key, item in value.items())
+    if isinstance(value, list):
+        return 2 + sum(1 + size_of(item) for item in value)
+    return 8
+
+
+def _body(data: dict[str, Any], buffers: tuple[bytes, ...]) -> ChildMessage | None:
+    msg_type, content = data.get("msg_type"), data.get("content")
+    metadata = data.get("metadata", {})
+    if not isinstance(msg_type, str):
+        return None
+    if not isinstance(content, dict) or not isinstance(metadata, dict):
+        return None
+    return ChildMessage(msg_type=msg_type, content=content, metadata=metadata, buffers=buffers)
+
+
+def _short(item: object) -> object:
+    if not isinstance(item, dict):
+        return item
+    return {k: v[:MAX_TEXT] if isinstance(v, str) else v for k, v in item.items()}

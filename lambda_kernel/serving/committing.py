@@ -1,0 +1,157 @@
+"""The step after user code: sweep, store what changed, commit, leave nothing; or undo."""
+
+from __future__ import annotations
+
+import logging
+
+from lambda_kernel.contract import keys
+from lambda_kernel.contract.commit import Commit, digest_of
+from lambda_kernel.contract.invocation import Head
+from lambda_kernel.serving import child_messages, manifest, mirror, trees
+from lambda_kernel.serving.child_messages import ChildMessage
+from lambda_kernel.serving.errors import (
+    CommitConflict,
+    PayloadTooLarge,
+    PreconditionFailed,
+    StorageUnavailable,
+)
+from lambda_kernel.serving.line import Cell
+from lambda_kernel.serving.manifest import Tree
+from lambda_kernel.serving.snapshots import Pack, namespace_of
+
+logger = logging.getLogger(__name__)
+
+MAX_REPLY_BYTES = 16 * 1024 * 1024
+
+
+def persist(cell: Cell) -> None:
+    """Step 8: sweep; store what changed; commit; remove what is left.
+
+    Raises:
+        CellEnded: the cell did not commit.
+    """
+    container = cell.container
+    _sweep(cell)
+    if not cell.invocation.commit or cell.end is None or cell.end.snapshot is None:
+        _clean(cell)
+        return
+    _check_reply(cell.end.reply)
+    pack = container.snapshots.cut(cell.snapshot_out, cell.invocation.limits.snapshot_bytes)
+    after, notices = mirror.scan(cell.plan, cell.mirrored, container.cache)
+    for notice in notices:
+        cell.output.notice(f"[workspace] {notice}")
+    _upload(cell, pack, after)
+    cleaning = container.pool.start(_clean, cell)
+    try:
+        _commit(cell, pack, after)
+    finally:
+        container.pool.wait(cleaning)
+    _publish_home(cell)
+
+
+def _sweep(cell: Cell) -> None:
+    cell.tainted = not cell.container.sweeper.sweep_processes()
+    cell.container.cache.cell_ran()
+
+
+def _upload(cell: Cell, pack: Pack, after: Tree) -> None:
+    container, scope = cell.container, cell.invocation.scope
+    pool = container.pool
+    saving = pool.start(container.homes.save, scope)
+    try:
+        container.snapshots.upload(scope, pack, cell.namespace)
+        changes = manifest.difference(cell.mirrored.tree, after)
+        if changes.count:
+            mirror.store_changes(
+                container.store, cell.plan, changes, container.cache, pool, cell.stored
+            )
+    finally:
+        cell.saved_home = pool.wait(saving)
+
+
+def _commit(cell: Cell, pack: Pack, after: Tree) -> None:
+    invocation, container = cell.invocation, cell.container
+    assert cell.end is not None  # noqa: S101
+    assert cell.end.snapshot is not None  # noqa: S101
+    outcome = cell.outcome(cell.reply_status)
+    commit = Commit(
+        kernel_id=invocation.kernel_id,
+        scope_hash=invocation.scope.hash,
+        seq=invocation.seq,
+        parent=invocation.parent_head,
+        request_id=invocation.request_id,
+        execution_count=invocation.execution_count,
+        files=mirror.committed_files(cell.plan, after, cell.mirrored, cell.stored),
+        home_head=outcome.home_head,
+        namespace=namespace_of(pack, cell.end.snapshot.names),
+        outcome=outcome,
+        reply=cell.end.reply.to_dict(),
+    )
+    body = commit.to_bytes()
+    key = keys.commit_key(invocation.scope, invocation.kernel_id, invocation.seq)
+    bucket = container.settings.stack.state
+    try:
+        container.store.put(bucket, key, body, if_absent=True)
+    except PreconditionFailed as error:
+        # A PUT that was sent again after its answer was lost meets itself.
+        if container.store.get(bucket, key) != body:
+            raise CommitConflict(
+                f"another writer has committed under number {invocation.seq}: this cell is lost"
+            ) from error
+    cell.head = Head(seq=invocation.seq, digest=digest_of(body))
+
+
+def _publish_home(cell: Cell) -> None:
+    if cell.saved_home is None:
+        return
+    try:
+        cell.container.homes.publish(cell.invocation.scope, cell.saved_home)
+    except StorageUnavailable as error:
+        cell.container.homes.discard()
+        cell.message = f"the cell is committed, but its HOME is as before it: {error}"
+
+
+def abandon(cell: Cell) -> str:
+    """Leave the session as it was: undo stored files, drop HOME; return what to tell of it."""
+    container = cell.container
+    if cell.ran:
+        _sweep(cell)
+    told = ""
+    if cell.stored.changes:
+        left = mirror.roll_back(
+            container.store, cell.plan, cell.mirrored, cell.stored, container.pool
+        )
+        versions = ", ".join(f"{c.path} ({c.version_id})" for c in cell.stored.changes)
+        told = f"; stored before that, not part of the session, kept as versions: {versions}"
+        if left:
+            told += f"; still visible in the workspace: {', '.join(left)}"
+    cell.saved_home = None
+    if cell.ran:
+        container.homes.discard()
+    _clean(cell)
+    return told
+
+
+def _clean(cell: Cell) -> None:
+    """Remove everything on disk but the HOME that may stay."""
+    container = cell.container
+    if not cell.invocation.scope.home_is_kept:
+        container.homes.discard()
+    keep = {path for path in (container.homes.current,) if path is not None}
+    try:
+        trees.remove(cell.plan.workdir)
+    except OSError:
+        logger.warning("a working directory cannot be removed")
+        cell.tainted = True
+    if not container.sweeper.sweep_files(keep):
+        cell.tainted = True
+    container.cache.settle()
+
+
+def _check_reply(reply: ChildMessage) -> None:
+    size = child_messages.size_of(reply.content)
+    if size > MAX_REPLY_BYTES:
+        raise PayloadTooLarge(
+            f"the reply of the cell measures {size / 1e6:.1f} MB, "
+            f"the limit is {MAX_REPLY_BYTES / 1e6:.1f} MB"
+        )

@@ -1,0 +1,272 @@
+"""What one warm container holds between invocations, and how it comes up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import site
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lambda_kernel.contract import keys
+from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.outcome import Probe
+from lambda_kernel.isolation import probe, reexec
+from lambda_kernel.serving import credentials, handler, runtime_api
+from lambda_kernel.serving.cache import DownloadCache
+from lambda_kernel.serving.credentials import Credentials, RoleAssumer, StsRoleAssumer
+from lambda_kernel.serving.homes import Homes
+from lambda_kernel.serving.objects import ObjectStore, S3ObjectStore
+from lambda_kernel.serving.parallel import CallCount, Pool
+from lambda_kernel.serving.snapshots import ChunkCache, Snapshots
+from lambda_kernel.serving.sweep import Sweeper
+from lambda_kernel.serving.zygotes import ZygoteLaunch, Zygotes
+
+logger = logging.getLogger(__name__)
+
+CACHE_FOLDER = "/tmp/.lkg-cache"  # noqa: S108  (the only place with room on AWS Lambda)
+HANDLER_FOLDER = "/tmp/.lkg-handler"  # noqa: S108  (as bootstrap.py names it)
+CACHE_SHARE = 0.4
+CHUNK_SHARE = 0.125
+
+ZYGOTE_ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PIP_BREAK_SYSTEM_PACKAGES": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+}
+"""Added to the clean environment of a zygote, and so of every cell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the function's environment says about this container.
+
+    Attributes:
+        stack: names of buckets and roles.
+        handler_digest: of the staged handler, which the frame key stands beside.
+        tier: isolation tier.
+        preload: modules that a zygote imports ahead.
+        ephemeral_bytes, memory_bytes: sizes of the container.
+        container_id: which container this is.
+        runtime_api: address of the Runtime API.
+        allow_degraded: run cells although the probe failed.
+        alone_on_machine: a Lambda micro-VM, where this process need not be pid 1.
+    """
+
+    stack: Stack
+    handler_digest: str
+    tier: str
+    preload: tuple[str, ...]
+    ephemeral_bytes: int
+    memory_bytes: int
+    container_id: str
+    runtime_api: str
+    allow_degraded: bool
+    alone_on_machine: bool
+
+    @classmethod
+    def from_platform(cls, platform: Mapping[str, str]) -> Settings:
+        """Return the settings in the function's environment.
+
+        Raises:
+            KeyError: a variable is missing.
+        """
+        stack = Stack(
+            prefix=platform.get("LKG_PREFIX", "lkg-"),
+            stack=platform.get("LKG_STACK", "prod"),
+            account_id=platform.get("LKG_ACCOUNT_ID", "000000000000"),
+            governed_read_prefix=platform.get("LKG_GOVERNED_READ_PREFIX") or None,
+        )
+        memory_mb = platform.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "2048")
+        return cls(
+            stack=stack,
+            handler_digest=platform["LKG_HANDLER_URI"].split("/")[-2],
+            tier=platform.get("LKG_TIER", "process"),
+            preload=tuple(filter(None, platform.get("LKG_PRELOAD", "").split(","))),
+            ephemeral_bytes=int(platform.get("LKG_EPHEMERAL_MB", "2048")) * 1024**2,
+            memory_bytes=int(platform.get("LKG_MEMORY_MB", memory_mb)) * 1024**2,
+            container_id=platform.get("AWS_LAMBDA_LOG_STREAM_NAME", ""),
+            runtime_api=platform["AWS_LAMBDA_RUNTIME_API"],
+            allow_degraded=platform.get("LKG_ALLOW_DEGRADED", "") == "1",
+            alone_on_machine=stack.stack != "local" and "AWS_EXECUTION_ENV" in platform,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """Everything that outlives an invocation.
+
+    Attributes:
+        settings: see there.
+        frame_key: the secret beside the staged handler.
+        store: S3 with the credentials that ``use`` chose last.
+        use: makes ``store`` sign with other credentials; None = with none.
+        execution_role: the function's own credentials.
+        assumer: STS.
+        count: of AWS requests.
+        pool: threads for requests.
+        cache, homes, snapshots: what is kept warm of workspaces, HOMEs and variables.
+        zygotes, sweeper: processes.
+        probe: the isolation that was measured.
+        shadowable: top-level names of the image's packages; a HOME that has one of them needs a
+            zygote that has not imported them.
+        clock, wall_clock: seconds, monotonic and Unix.
+    """
+
+    settings: Settings
+    frame_key: bytes
+    store: ObjectStore
+    use: Callable[[Credentials | None], None]
+    execution_role: Credentials
+    assumer: RoleAssumer
+    count: CallCount
+    pool: Pool
+    cache: DownloadCache
+    homes: Homes
+    snapshots: Snapshots
+    zygotes: Zygotes
+    sweeper: Sweeper
+    probe: Probe
+    shadowable: frozenset[str]
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
+
+    @property
+    def may_serve(self) -> bool:
+        """Whether the isolation is what it must be."""
+        good = self.probe.clean_environment and self.probe.non_dumpable
+        return good or self.settings.allow_degraded
+
+
+def serve(stage: reexec.Stage2) -> None:
+    """Bring the container up and serve until it is spent or the Runtime API is gone."""
+    _forget_import_paths()
+    settings = Settings.from_platform(stage.platform)
+    api = runtime_api.RuntimeApi(settings.runtime_api)
+    try:
+        container = open_container(stage, settings)
+    except Exception as error:
+        logger.exception("the container cannot serve")
+        api.fail_init(error)
+        sys.exit(1)
+    try:
+        runtime_api.serve(api, lambda event, answer: handler.handle(event, answer, container))
+    except runtime_api.RuntimeApiError:
+        logger.exception("the container ends")
+        sys.exit(1)
+
+
+def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
+    """Return the container, with a zygote that is starting."""
+    _raise_file_limit()
+    task_root = stage.platform.get("LAMBDA_TASK_ROOT", "")
+    emptied = {task_root, HANDLER_FOLDER} & {stage.handler_dir}
+    sweeper = Sweeper.create(lambda_machine=settings.alone_on_machine, emptied=emptied)
+    zygotes = Zygotes(_launch(stage, settings), sweeper)
+    # The zygote takes seconds to be ready: it starts before everything else.
+    zygote = zygotes.get(bare=False)
+    count = CallCount()
+    clients = credentials.open_clients(stage.platform, count.called)
+    role = credentials.execution_role(stage.platform)
+    clients.swappable.swap(role)
+    store = S3ObjectStore(clients.s3)
+    frame_key = store.get(settings.stack.overflow, keys.frame_key_key(settings.handler_digest))
+    pool = Pool(count)
+    stack = settings.stack
+    container = Container(
+        settings=settings,
+        frame_key=frame_key,
+        store=store,
+        use=clients.swappable.swap,
+        execution_role=role,
+        assumer=StsRoleAssumer(clients.sts, stack.role_arn(stack.scoped_role)),
+        count=count,
+        pool=pool,
+        cache=DownloadCache.open(Path(CACHE_FOLDER), int(settings.ephemeral_bytes * CACHE_SHARE)),
+        homes=Homes(store, stack.state),
+        snapshots=Snapshots(
+            store, stack.state, pool, ChunkCache(int(settings.memory_bytes * CHUNK_SHARE))
+        ),
+        zygotes=zygotes,
+        sweeper=sweeper,
+        probe=measure(stage, settings, zygote.pid),
+        shadowable=_installed_names(),
+    )
+    sweeper.places.setdefault("/tmp", set()).add(os.path.basename(CACHE_FOLDER))  # noqa: S108, PTH119
+    sweeper.sweep_files()
+    return container
+
+
+def measure(stage: reexec.Stage2, settings: Settings, zygote_pid: int) -> Probe:
+    """Return what isolation this container has, by attacking it."""
+    targets = {os.getpid(), zygote_pid, *probe.visible_processes()}
+    if settings.alone_on_machine:
+        targets = {os.getpid(), zygote_pid}
+    result = probe.attack_all(sorted(targets))
+    details = dict(result.details)
+    if stage.degraded:
+        details["interpreter"] = stage.degraded
+    found = Probe(
+        tier=settings.tier,
+        clean_environment=not _secrets_visible(stage.platform),
+        non_dumpable=result.non_dumpable,
+        memory_limit="sampled",
+        details=details,
+    )
+    level = logging.INFO if found.non_dumpable and found.clean_environment else logging.ERROR
+    logger.log(level, "capability probe", extra={"probe": json.dumps(_shown(found))})
+    return found
+
+
+def _secrets_visible(platform: Mapping[str, str]) -> bool:
+    # Reading one's own environ is refused to a non-dumpable process: os.environ it is, and argv.
+    secret = [platform[n] for n in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if n in platform]
+    visible = [*os.environ.values(), *sys.orig_argv]
+    return any(value and value in text for value in secret for text in visible)
+
+
+def _shown(found: Probe) -> dict[str, Any]:
+    return {
+        "tier": found.tier,
+        "clean_environment": found.clean_environment,
+        "non_dumpable": found.non_dumpable,
+        "memory_limit": found.memory_limit,
+        "details": found.details,
+    }
+
+
+def _launch(stage: reexec.Stage2, settings: Settings) -> ZygoteLaunch:
+    return ZygoteLaunch(
+        interpreter_fd=stage.interpreter_fd,
+        code_fd=stage.code_fd,
+        environment={**stage.environment, **ZYGOTE_ENVIRONMENT},
+        preload=settings.preload,
+    )
+
+
+def _forget_import_paths() -> None:
+    """Import by name from the image only; our own package is found by its own path."""
+    sys.path[:] = [e for e in sys.path if e not in ("", "/") and not e.startswith("/proc/")]
+
+
+def _installed_names() -> frozenset[str]:
+    names: set[str] = set()
+    for folder in site.getsitepackages():
+        with contextlib.suppress(OSError):
+            names.update(path.name.partition(".")[0] for path in Path(folder).iterdir())
+    return frozenset(names)
+
+
+def _raise_file_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,146 @@
+"""One invocation on its way down the line: what each step made, and what the client is told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from lambda_kernel.contract.commit import Commit, Namespace
+from lambda_kernel.contract.frames import FrameKind, FrameWriter
+from lambda_kernel.contract.invocation import Head, Invocation
+from lambda_kernel.contract.outcome import Outcome, Status
+from lambda_kernel.serving.cells import CellEnd
+from lambda_kernel.serving.child_messages import ChildMessage
+from lambda_kernel.serving.homes import SavedHome
+from lambda_kernel.serving.mirror import Mirrored, MirrorPlan, Stored
+from lambda_kernel.serving.output import Output
+from lambda_kernel.serving.runtime_api import Event
+
+if TYPE_CHECKING:
+    from lambda_kernel.serving.container import Container
+
+
+class ByteStream(Protocol):
+    """Where frames go."""
+
+    def send(self, chunk: bytes) -> None:
+        """Send ``chunk`` now."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Cell:
+    """One invocation on its way down the line; each step fills in what it made.
+
+    Attributes:
+        container: what outlives it.
+        invocation: what is asked.
+        event: how Lambda handed it over.
+        begun: when it began, on the clock.
+        deadline: when user code must have ended, on the clock.
+        writer: numbers and authenticates frames.
+        key: of this invocation's frames and control objects.
+        response: where they go.
+        plan: what the working directory mirrors.
+        output: what the client sees.
+        started: whether user code began.
+        ran: whether a child was asked for, and so something must be swept.
+        parent: the commit it starts from.
+        mirrored, home, snapshot_in: what was brought in.
+        snapshot_out, end: what the child left and said.
+        stored, saved_home: what was stored, not committed yet.
+        head: the commit, where there is one.
+        tainted: something of the cell could not be removed.
+        message: for people, of a cell that did commit.
+    """
+
+    container: Container
+    invocation: Invocation
+    event: Event
+    begun: float
+    deadline: float
+    writer: FrameWriter
+    key: bytes
+    response: ByteStream
+    plan: MirrorPlan
+    output: Output = field(init=False)
+    started: bool = False
+    ran: bool = False
+    parent: Commit | None = None
+    home: str = ""
+    mirrored: Mirrored = field(default_factory=Mirrored)
+    snapshot_in: int = -1
+    snapshot_out: int = -1
+    end: CellEnd | None = None
+    stored: Stored = field(default_factory=Stored)
+    saved_home: SavedHome | None = None
+    head: Head | None = None
+    tainted: bool = False
+    message: str = ""
+    timings_ms: dict[str, float] = field(default_factory=dict)
+    peak_memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.output = Output(self.send_message, self.invocation.limits.output_bytes)
+
+    @property
+    def namespace(self) -> Namespace:
+        """The variables that the cell starts from."""
+        return Namespace() if self.parent is None else self.parent.namespace
+
+    def send_message(self, message: ChildMessage) -> None:
+        """Send a message of the cell to the client, now."""
+        self._send(FrameKind.MESSAGE, message)
+
+    def send_reply(self, message: ChildMessage) -> None:
+        """Send the cell's reply: nothing of the cell follows."""
+        self._send(FrameKind.REPLY, message)
+
+    def send_started(self) -> None:
+        """Tell that user code begins."""
+        self.started = True
+        self.response.send(self.writer.write(FrameKind.STARTED, {}))
+
+    def _send(self, kind: FrameKind, message: ChildMessage) -> None:
+        self.response.send(self.writer.write(kind, message.to_dict(), message.buffers))
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time one step."""
+        begun = self.container.clock()
+        try:
+            yield
+        finally:
+            took_ms = (self.container.clock() - begun) * 1000
+            self.timings_ms[name] = round(self.timings_ms.get(name, 0.0) + took_ms, 2)
+
+    def outcome(self, status: Status, message: str = "") -> Outcome:
+        """Return the outcome as of now."""
+        end, container = self.end, self.container
+        saved = self.saved_home.head if self.saved_home else container.homes.head
+        return Outcome(
+            status=status,
+            started=self.started,
+            committed=self.head is not None,
+            head=self.head,
+            message=message,
+            files=tuple(self.stored.changes),
+            home_head=saved.pack if self.invocation.scope.home_is_kept else None,
+            lost=end.snapshot.lost if end is not None and end.snapshot is not None else (),
+            probe=container.probe,
+            timings_ms=dict(self.timings_ms),
+            aws_calls=container.count.total,
+            aws_sequential=container.count.chain,
+            tainted=self.tainted,
+            container_id=container.settings.container_id,
+            aws_request_id=self.event.aws_request_id,
+            peak_memory_bytes=self.peak_memory_bytes,
+            nonce=self.invocation.nonce,
+        )
+
+    @property
+    def reply_status(self) -> Status:
+        """The status that the reply of the cell means."""
+        content = self.end.reply.content if self.end is not None else {}
+        return Status.OK if content.get("status", "ok") == "ok" else Status.ERROR

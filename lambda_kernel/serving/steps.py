@@ -1,0 +1,123 @@
+"""The steps before and while user code runs: narrow, rehydrate, run."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+
+from lambda_kernel.contract import frames, keys
+from lambda_kernel.contract.cell_protocol import CellLimits, CellRequest
+from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.session_policy import duration_s, session_policy
+from lambda_kernel.serving import homes, mirror, trees
+from lambda_kernel.serving.cells import CellEnd, CellLimitsInForce, CellRun, ZygoteGone
+from lambda_kernel.serving.control import INTERRUPT, InterruptWatch
+from lambda_kernel.serving.errors import CellProcessDied, CellTimeout, InvalidRequest
+from lambda_kernel.serving.line import Cell
+
+
+def narrow(cell: Cell) -> None:
+    """Step 5: credentials for this invocation alone.
+
+    Raises:
+        StorageUnavailable: STS refused or did not answer.
+        InvalidRequest: the policy would be too long.
+    """
+    invocation, container = cell.invocation, cell.container
+    try:
+        policy = session_policy(invocation, container.settings.stack)
+    except InvalidField as error:
+        raise InvalidRequest(str(error)) from error
+    container.use(
+        container.assumer.assume(
+            invocation.role_session_name, policy, duration_s(invocation.limits.timeout_s)
+        )
+    )
+
+
+def rehydrate(cell: Cell) -> None:
+    """Step 6: working directory, HOME and variables, as the last commit left them.
+
+    Raises:
+        CellEnded: something cannot be brought in.
+    """
+    invocation, container = cell.invocation, cell.container
+    scope, pool = invocation.scope, container.pool
+    container.cache.claim(scope.user)
+    container.homes.clear_others(scope)
+    listing = pool.start(mirror.list_stored, container.store, cell.plan)
+    head = pool.start(container.homes.fetch_head, scope)
+    try:
+        cell.parent = container.snapshots.parent(invocation)
+        cell.snapshot_in = container.snapshots.restore(scope, cell.namespace)
+    finally:
+        listed, home_head = pool.wait_all([listing]), pool.wait_all([head])
+    trees.make_folder(cell.plan.workdir)
+    cell.mirrored = mirror.mirror_in(container.store, cell.plan, listed[0], container.cache, pool)
+    cell.home = container.homes.restore(scope, home_head[0])
+    container.cache.settle()
+
+
+def run(cell: Cell) -> None:
+    """Step 7: one child of a zygote; what it says streams to the client.
+
+    Raises:
+        CellEnded: it did not reply.
+    """
+    container, invocation = cell.container, cell.invocation
+    cell.snapshot_out = os.memfd_create("snapshot-out", os.MFD_CLOEXEC)
+    for notice in cell.mirrored.notices:
+        cell.output.notice(f"[workspace] {notice}")
+    shadowed = container.shadowable.intersection(homes.user_site_names(cell.home))
+    watch = InterruptWatch(
+        container.store,
+        container.settings.stack.overflow,
+        keys.control_prefix(invocation.request_id) + INTERRUPT,
+        frames.control_token(cell.key, INTERRUPT),
+    )
+    cell.ran = True
+    with watch.start(container.pool), closing(cell.output):
+        limits = CellLimitsInForce(
+            deadline=cell.deadline,
+            timeout_s=invocation.limits.timeout_s - invocation.limits.commit_grace_s,
+            memory_bytes=min(invocation.limits.memory_bytes, container.settings.memory_bytes),
+            interrupt=watch.fileno(),
+        )
+        try:
+            cell.end = _run_once(cell, limits, bare=bool(shadowed))
+        except ZygoteGone:
+            # Nothing of the user has run: this is no second execution.
+            container.sweeper.sweep_processes()
+            try:
+                cell.end = _run_once(cell, limits, bare=bool(shadowed))
+            except ZygoteGone as error:
+                raise CellProcessDied("no process could be started for the cell") from error
+
+
+def _run_once(cell: Cell, limits: CellLimitsInForce, *, bare: bool) -> CellEnd:
+    container = cell.container
+    if container.clock() >= limits.deadline:
+        raise CellTimeout("the time was over before the cell could begin")
+    zygote = container.zygotes.get(bare=bare)
+    running = CellRun(
+        zygote, container.sweeper, cell.output, limits, cell.send_started, container.clock
+    )
+    try:
+        return running.run(_request(cell), cell.snapshot_in, cell.snapshot_out)
+    finally:
+        cell.peak_memory_bytes = running.peak_memory_bytes
+        if running.zygote_lost:
+            container.zygotes.replace(zygote)
+
+
+def _request(cell: Cell) -> CellRequest:
+    invocation = cell.invocation
+    return CellRequest(
+        kind=invocation.kind,
+        msg=invocation.msg,
+        execution_count=invocation.execution_count,
+        workdir=cell.plan.workdir,
+        home=cell.home,
+        seeds=invocation.seeds,
+        limits=CellLimits(snapshot_bytes=invocation.limits.snapshot_bytes),
+    )

@@ -1,0 +1,110 @@
+"""The zygotes of a container: processes without secrets that fork a child per cell."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lambda_kernel.isolation import code, interpreter
+from lambda_kernel.serving.sweep import Sweeper
+
+logger = logging.getLogger(__name__)
+
+CHANNEL_FD = 200
+CODE_FD = 201
+NO_HOME = "/nonexistent"
+"""HOME of a zygote: it must not find a user site, and must not switch user sites off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZygoteLaunch:
+    """How a zygote is started.
+
+    Attributes:
+        interpreter_fd: the execute-only interpreter; None where there is none.
+        code_fd: the sealed archive of our package.
+        environment: its whole environment.
+        preload: modules that it imports while it is idle.
+        module: what runs.
+    """
+
+    interpreter_fd: int | None
+    code_fd: int
+    environment: Mapping[str, str]
+    preload: tuple[str, ...] = ()
+    module: str = "lambda_kernel.child.zygote"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zygote:
+    """A started zygote and the channel to it."""
+
+    pid: int
+    channel: socket.socket
+
+    @classmethod
+    def start(cls, launch: ZygoteLaunch, *, bare: bool) -> Zygote:
+        """Start a zygote; it answers requests once it has imported ipykernel."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        arguments = ["-m", launch.module, "--fd", str(CHANNEL_FD)]
+        arguments += ["--preload", "" if bare else ",".join(launch.preload)]
+        environment = {
+            **launch.environment,
+            "HOME": NO_HOME,
+            "PYTHONPATH": code.import_path(CODE_FD),
+        }
+        with theirs:
+            pid = interpreter.spawn(
+                launch.interpreter_fd,
+                arguments,
+                environment,
+                {CHANNEL_FD: theirs.fileno(), CODE_FD: launch.code_fd},
+            )
+        logger.info("a zygote was started", extra={"pid": pid, "bare": bare})
+        return cls(pid=pid, channel=ours)
+
+    def kill(self) -> None:
+        """End the zygote; its children become orphans that the sweep kills."""
+        self.channel.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+class Zygotes:
+    """At most two zygotes: one that has the optional modules, one *bare* without them.
+
+    The bare one serves HOMEs that hold another version of what the first has already imported.
+    """
+
+    def __init__(self, launch: ZygoteLaunch, sweeper: Sweeper) -> None:
+        self._launch = launch
+        self._sweeper = sweeper
+        self._started: dict[bool, Zygote] = {}
+
+    def get(self, *, bare: bool) -> Zygote:
+        """Return a zygote, started now where there is none."""
+        found = self._started.get(bare)
+        if found is None:
+            found = self._started[bare] = Zygote.start(self._launch, bare=bare)
+            self._sweeper.adopt(found.pid)
+        return found
+
+    def replace(self, zygote: Zygote) -> None:
+        """End ``zygote``; the next ``get`` starts another."""
+        for bare, found in list(self._started.items()):
+            if found is zygote:
+                del self._started[bare]
+        self._sweeper.forget(zygote.pid)
+        zygote.kill()
+
+    def close(self) -> None:
+        """End all of them."""
+        for zygote in list(self._started.values()):
+            self.replace(zygote)
