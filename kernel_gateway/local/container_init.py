@@ -1,0 +1,76 @@
+"""The platform's first process in a container (standard library only; runs with ``-I -S``).
+
+It stands for what AWS Lambda does before a function's runtime starts: drops to Lambda's user, opens
+the addresses that the runtime will call, hands these listening sockets to the host, and
+becomes the runtime. Bind-mounted read-only; nothing of the host's environment reaches it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+
+USER_ID = 993
+GROUP_ID = 990
+PORTS = (9001, 9000, 9002)
+"""Runtime API, S3, STS; in the order in which the host expects the sockets."""
+
+BOOTSTRAP = "/var/runtime/bootstrap.py"
+WORKING_DIRECTORY = "/opt"
+BACKLOG = 128
+
+
+def main() -> None:
+    """Prepare the container and become the bootstrap."""
+    control_fd = int(sys.argv[1])
+    os.closerange(3, control_fd)
+    os.closerange(control_fd + 1, 1 << 16)
+    drop_to_lambda_user()
+    with socket.socket(fileno=control_fd) as control:
+        environment = exchange(control)
+    os.umask(0o022)
+    os.chdir(WORKING_DIRECTORY)
+    os.execve(sys.executable, [sys.executable, BOOTSTRAP], environment)  # noqa: S606
+
+
+def drop_to_lambda_user() -> None:
+    """Give up root for good, where the container was started by it."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(GROUP_ID, GROUP_ID, GROUP_ID)
+        os.setresuid(USER_ID, USER_ID, USER_ID)
+        try:
+            os.setuid(0)
+        except PermissionError:
+            return
+        raise SystemExit("root could not be given up")
+
+
+def exchange(control: socket.socket) -> dict[str, str]:
+    """Send the listening sockets to the host and return the function's environment."""
+    listeners = [listen(port) for port in PORTS]
+    line = json.dumps({"ports": PORTS}).encode() + b"\n"
+    socket.send_fds(control, [line], [listener.fileno() for listener in listeners])
+    for listener in listeners:
+        listener.close()
+    with control.makefile("rb") as lines:
+        answer = lines.readline()
+    if not answer:
+        raise SystemExit("the host has gone")
+    environment: dict[str, str] = json.loads(answer)["env"]
+    return environment
+
+
+def listen(port: int) -> socket.socket:
+    """Return a listening socket on the container's own loopback."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(BACKLOG)
+    return listener
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What the gateway tells the local service, and the lock on the state directory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernel_gateway.environments.environment import Environment
+from kernel_gateway.errors import StartError
+from lambda_kernel.contract.keys import Stack
+
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSettings:
+    """The settings of one local service; JSON on the wire.
+
+    Attributes:
+        state_dir: absolute path of everything that is kept.
+        stack: names of buckets, roles and functions.
+        environments: each is a function; the first is kept warm.
+        max_containers: all functions together.
+        warm_count: containers kept ready for the first environment.
+        idle_container_s: other idle containers are ended after this long.
+        log_level: of the service process.
+        bootstrap: another bootstrap file, for tests.
+        handler_archive: another handler zip, for tests.
+    """
+
+    state_dir: str
+    stack: Stack = field(default_factory=Stack)
+    environments: tuple[Environment, ...] = (Environment(),)
+    max_containers: int = 4
+    warm_count: int = 1
+    idle_container_s: float = 600.0
+    log_level: str = "WARNING"
+    bootstrap: str | None = None
+    handler_archive: str | None = None
+
+
+@contextlib.contextmanager
+def state_lock(state_dir: Path) -> Iterator[None]:
+    """Hold the state directory for this process; the lock ends with the process at the latest.
+
+    Raises:
+        StartError: another process holds it, or it cannot be made.
+    """
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StartError(f"the state directory {state_dir} cannot be used: {error}") from error
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+            raise StartError(
+                f"the state directory {state_dir} is in use by another kernel-gateway "
+                f"(process {holder}); stop it, or give another --state-dir"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(fd)

