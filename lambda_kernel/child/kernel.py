@@ -163,6 +163,8 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
         user_ns=None,
     )
     kernel.cell_shell.displayhook.get_execution_count = lambda: kernel.cell_shell.execution_count
+    # ipykernel's application loads it, so that %store is there.
+    kernel.cell_shell.extension_manager.load_extension("storemagic")
     sys.stdout = CellStream("stdout", channel, 1)
     sys.stderr = CellStream("stderr", channel, 2)
     return kernel

@@ -7,6 +7,7 @@ others still can: see ``read_around``.
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 import pickletools
@@ -20,6 +21,8 @@ import cloudpickle
 from cloudpickle import cloudpickle as _cloudpickle
 
 PROTOCOL = 5
+
+_LruCacheWrapper = type(functools.lru_cache(len))
 
 _FUNCTION_ATTRIBUTES = (
     "__qualname__",
@@ -67,6 +70,11 @@ def set_cell_state(cell: types.CellType, content: tuple[bool, Any]) -> None:
         cell.cell_contents = value
 
 
+def make_cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    """Return ``function`` with an empty cache around it."""
+    return functools.lru_cache(**parameters)(function)
+
+
 def make_code(*args: Any) -> types.CodeType:
     """Return a code object with the file name it was compiled under."""
     return types.CodeType(*args)
@@ -97,11 +105,17 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         reference = self._by_reference.get(id(obj))
         if reference is not None:
             return reference, ()
-        if type(obj) is types.FunctionType and obj.__globals__ is self._namespace:
+        if self._is_own(obj):
             return self._reduce_function(obj)
         if type(obj) is types.CellType:
             return self._reduce_cell(obj)
+        if type(obj) is _LruCacheWrapper and self._is_own(obj.__wrapped__):
+            attributes = {k: v for k, v in vars(obj).items() if k != "__wrapped__"}
+            return make_cached, (obj.__wrapped__, obj.cache_parameters()), attributes
         return super().reducer_override(obj)
+
+    def _is_own(self, obj: Any) -> bool:
+        return type(obj) is types.FunctionType and obj.__globals__ is self._namespace
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
         cells = function.__closure__ or ()

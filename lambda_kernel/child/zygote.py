@@ -11,6 +11,7 @@ import argparse
 import gc
 import importlib
 import json
+import linecache
 import logging
 import os
 import select
@@ -177,7 +178,14 @@ def warm_up(kernel: CellKernel) -> None:
         os.close(memfd)
     kernel.cell_shell.reset(new_session=True)
     kernel.cell_shell.lost_names.clear()
+    for name in kernel.cell_shell.compile._filename_map:
+        linecache.cache.pop(name, None)
     kernel.cell_shell.compile._filename_map.clear()
+    # Else %tb and %debug would show the error of a cell that nobody wrote.
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        vars(sys).pop(name, None)
+    kernel.cell_shell._last_traceback = None
+    kernel.cell_shell.InteractiveTB.tb = None
     kernel.cell_session.reply = None
 
 

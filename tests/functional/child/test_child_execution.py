@@ -301,3 +301,16 @@ def test_kinds_that_wait_for_their_turn_are_refused(notebook: Notebook) -> None:
 
     assert result.failed is not None
     assert "not supported yet" in result.failed["message"]
+
+
+def test_a_fresh_session_has_no_last_error(notebook: Notebook) -> None:
+    result = notebook.run("%tb")
+
+    assert result.of_type("error") == []
+
+
+def test_store_keeps_its_values_in_the_private_home(notebook: Notebook) -> None:
+    notebook.run("kept = 5\n%store kept\ndel kept", "%store -r kept")
+
+    assert notebook.run("kept").text == "5"
+    assert (notebook.home / ".ipython/profile_default/db/autorestore/kept").is_file()

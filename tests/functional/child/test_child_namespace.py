@@ -73,6 +73,17 @@ def test_function_attributes_defaults_and_annotations_survive(notebook: Notebook
     assert " ".join(notebook.run(shown).text.split()) == expected
 
 
+def test_a_cached_function_survives_with_an_empty_cache(notebook: Notebook) -> None:
+    notebook.run(
+        "import functools\n@functools.lru_cache(maxsize=7)\ndef fib(n):\n"
+        "    return n if n < 2 else fib(n - 1) + fib(n - 2)\nfib(10)"
+    )
+
+    assert notebook.run("fib(20), fib.cache_info().maxsize, fib.__name__").text == (
+        "(6765, 7, 'fib')"
+    )
+
+
 def test_a_class_keeps_its_identity(notebook: Notebook) -> None:
     notebook.run(
         "class Base:\n    def hello(self):\n        return greeting\n"
