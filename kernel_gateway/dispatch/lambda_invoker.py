@@ -54,6 +54,7 @@ class LambdaInvoker:
     def __init__(self, deployment: Deployment, *, max_concurrency: int) -> None:
         self._deployment = deployment
         self._max_concurrency = max_concurrency
+        self._clients: list[Any] = []
         self._client_for = functools.cache(self._new_client)
 
     @classmethod
@@ -89,6 +90,11 @@ class LambdaInvoker:
         finally:
             exchange.hang_up()
 
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        for client in self._clients:
+            client.close()
+
     def _new_client(self, timeout_s: float) -> Any:
         # boto3's defaults send a slow request three times. Source: gateway.md, pitfall 12.
         config = Config(
@@ -99,7 +105,9 @@ class LambdaInvoker:
             max_pool_connections=self._max_concurrency,
         )
         arguments = self._deployment.client_arguments("lambda")
-        return boto3.client("lambda", config=config, **arguments)
+        client = boto3.client("lambda", config=config, **arguments)
+        self._clients.append(client)
+        return client
 
 
 class _Exchange:
@@ -148,18 +156,23 @@ class _Exchange:
             logger.info("an invocation's connection broke", exc_info=True)
             end = _chained(InvokeBroken(f"the connection broke: {type(error).__name__}"), error)
         self._ended = True
+        if self._stream is not None:
+            # Gives a connection that is still of use back to the pool, ends any other.
+            self._stream.close()
         self._put(end)
 
     def _read(self) -> InvokeError | None:
         self._put(b"")
+        end: InvokeError | None = InvokeBroken("the response stream ended early")
+        # To its very end, without which the connection is not used again.
         for event in self._stream:
             if self._abandoned:
                 return None
             if "PayloadChunk" in event:
                 self._put(event["PayloadChunk"]["Payload"])
             elif "InvokeComplete" in event:
-                return completed(event["InvokeComplete"])
-        return InvokeBroken("the response stream ended early")
+                end = completed(event["InvokeComplete"])
+        return end
 
     def _put(self, item: bytes | InvokeError | None) -> None:
         self._room.acquire()
