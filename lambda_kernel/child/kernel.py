@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import sys
 import threading
 import types
@@ -31,7 +32,7 @@ from lambda_kernel.child.session import CellSession, CellStream  # noqa: E402
 
 logger = logging.getLogger(__name__)
 
-_IPYTHON_DIR = "~/.ipython"
+_NO_HOME = "/nonexistent"
 INLINE_BACKENDS = (None, "", "inline", "agg", "asyncio")
 
 
@@ -54,7 +55,7 @@ class CellShell(ZMQInteractiveShell):
     @property
     def ipython_dir(self) -> str:  # type: ignore[override]
         """``~/.ipython`` of the cell's HOME; the zygote has none, so it is never stored."""
-        return str(Path(_IPYTHON_DIR).expanduser())
+        return str(_ipython_dir())
 
     def init_ipython_dir(self, ipython_dir: str | None) -> None:
         """Make no folder."""
@@ -139,10 +140,14 @@ class _LazyProfileDir(ProfileDir):
     @property
     def location(self) -> str:  # type: ignore[override]
         """The default profile of the cell's HOME."""
-        return str(Path(_IPYTHON_DIR, "profile_default").expanduser())
+        return str(_ipython_dir() / "profile_default")
 
     def _location_changed(self, change: Any) -> None:
         """Make no folder."""
+
+
+def _ipython_dir() -> Path:
+    return Path(os.environ.get("HOME", _NO_HOME), ".ipython")
 
 
 def build_kernel(channel: FrameChannel) -> CellKernel:

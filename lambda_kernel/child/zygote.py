@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.cell import run_child, run_warm_up
@@ -37,11 +38,13 @@ from lambda_kernel.contract.cell_protocol import (
     CellRequest,
     Exited,
     Forked,
+    Prepared,
     Ready,
     Refused,
     ZygoteAnswer,
     encode_answer,
     receive_request,
+    send_request,
 )
 from lambda_kernel.contract.schema import InvalidField
 
@@ -55,6 +58,13 @@ WARM_UP_CELLS = (
     "%time 1",
     "1 / 0",
 )
+
+
+HAND_OVER_S = 0.5
+"""How long a prepared child may take to accept a request before a new one is forked."""
+
+_TAKEN = b"taken"
+STAND_BY_CELL = "1 + 1"
 
 
 class Zygote:
@@ -75,6 +85,7 @@ class Zygote:
         self._preload = list(preload)
         self._hidden = hidden
         self._children: set[int] = set()
+        self._standby: tuple[int, socket.socket] | None = None
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
@@ -101,12 +112,16 @@ class Zygote:
 
     def _accept(self) -> None:
         try:
-            request, descriptors = receive_request(self._sock)
+            received = receive_request(self._sock)
         except InvalidField as error:
             self._send(Refused(refused=str(error)))
             return
+        if received is None:
+            self._prepare()
+            return
+        request, descriptors = received
         try:
-            pid = self._fork(request, descriptors)
+            pid = self._hand_over(request, descriptors) or self._fork(request, descriptors)
         except OSError as error:
             self._send(Refused(refused=f"fork failed: {error.strerror}"))
         else:
@@ -116,21 +131,68 @@ class Zygote:
             descriptors.close()
 
     def _fork(self, request: CellRequest, descriptors: CellDescriptors) -> int:
-        with warnings.catch_warnings():
-            # Libraries such as OpenBLAS keep threads that are safe to fork (pthread_atfork).
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
+        pid = _fork_process()
         if pid == 0:
             run_child(request, descriptors, self._kernel, self._hidden)
         return pid
 
+    def _prepare(self) -> None:
+        if self._standby is None:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            pid = _fork_process()
+            if pid == 0:
+                ours.close()
+                self._sock.close()
+                self._stand_by(theirs)
+            theirs.close()
+            self._standby = (pid, ours)
+        self._send(Prepared(prepared=self._standby[0]))
+
+    def _stand_by(self, sock: socket.socket) -> NoReturn:
+        try:
+            # Touch what a cell touches, so that these pages are this process's own already.
+            run_warm_up(self._kernel, STAND_BY_CELL)
+            make_fresh(self._kernel)
+            received = receive_request(sock)
+            sock.send(_TAKEN)
+        except BaseException:  # noqa: BLE001  (no request came: nobody misses this process)
+            os._exit(0)
+        if received is None:
+            os._exit(0)
+        run_child(*received, self._kernel, self._hidden)
+
+    def _hand_over(self, request: CellRequest, descriptors: CellDescriptors) -> int | None:
+        if self._standby is None:
+            return None
+        pid, sock = self._standby
+        self._standby = None
+        with sock:
+            sock.settimeout(HAND_OVER_S)
+            try:
+                send_request(sock, request, descriptors)
+                taken = sock.recv(len(_TAKEN)) == _TAKEN
+            except OSError:
+                taken = False
+        if taken:
+            return pid
+        # It was killed or stopped meanwhile; it may not wake up with the request in its hands.
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return None
+
     def _reap(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        while self._children:
+        while self._children or self._standby is not None:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
+            if self._standby is not None and pid == self._standby[0]:
+                self._standby[1].close()
+                self._standby = None
+                continue
+            if pid not in self._children:
+                continue
             self._children.discard(pid)
             self._send(Exited(exited=pid, status=status))
 
@@ -147,6 +209,13 @@ class Zygote:
 
     def _send(self, answer: ZygoteAnswer) -> None:
         self._sock.send(encode_answer(answer))
+
+
+def _fork_process() -> int:
+    with warnings.catch_warnings():
+        # Libraries such as OpenBLAS keep threads that are safe to fork (pthread_atfork).
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def preload_module(name: str) -> None:
@@ -176,6 +245,11 @@ def warm_up(kernel: CellKernel) -> None:
         state.restore(kernel.cell_shell, memfd)
     finally:
         os.close(memfd)
+    make_fresh(kernel)
+
+
+def make_fresh(kernel: CellKernel) -> None:
+    """Remove every trace of throw-away cells."""
     kernel.cell_shell.reset(new_session=True)
     kernel.cell_shell.lost_names.clear()
     for name in kernel.cell_shell.compile._filename_map:

@@ -10,6 +10,10 @@ carries these descriptors, in this order, by ``SCM_RIGHTS``:
 ``send_request`` closes none of the caller's descriptors; close them once it has returned, or EOF on
 ``frames``, ``stdout`` and ``stderr`` never comes.
 
+``send_prepare`` asks, between two cells, for a child that is forked ahead: the zygote answers
+``Prepared``, and the next request is handed to it (its ``Forked`` names the same pid). It has seen
+no request; whoever sweeps must know its pid. Nothing is lost when it is killed.
+
 **Zygote → serving**: ``Ready`` once; then for each request, in order, ``Forked`` or ``Refused``;
 and ``Exited`` for each child, once it is reaped. Children end in any order.
 
@@ -53,6 +57,7 @@ FAILED_STATUS = 70
 DATAGRAM_BYTES = 64 * 1024
 
 _DESCRIPTOR_COUNT = 6
+_PREPARE = b'{"prepare":1}'
 
 
 class ChildKind(StrEnum):
@@ -218,6 +223,13 @@ class Forked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A child stands by for the next request."""
+
+    prepared: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """A request has no child: it was malformed, or the fork failed."""
 
@@ -237,11 +249,12 @@ class Exited:
     status: int
 
 
-ZygoteAnswer = Ready | Forked | Refused | Exited
+ZygoteAnswer = Ready | Forked | Prepared | Refused | Exited
 
-_ANSWERS: dict[str, type[Ready | Forked | Refused | Exited]] = {
+_ANSWERS: dict[str, type[ZygoteAnswer]] = {
     "pid": Ready,
     "forked": Forked,
+    "prepared": Prepared,
     "refused": Refused,
     "exited": Exited,
 }
@@ -284,8 +297,16 @@ def send_request(sock: socket.socket, request: CellRequest, descriptors: CellDes
         os.close(memfd)
 
 
-def receive_request(sock: socket.socket) -> tuple[CellRequest, CellDescriptors]:
+def send_prepare(sock: socket.socket) -> None:
+    """Ask the zygote to fork the next request's child ahead (raises OSError: it is gone)."""
+    sock.send(_PREPARE)
+
+
+def receive_request(sock: socket.socket) -> tuple[CellRequest, CellDescriptors] | None:
     """Return the next request on ``sock``, with descriptors that the caller now owns.
+
+    Returns:
+        None where a child is to be prepared.
 
     Raises:
         EOFError: the serving process is gone.
@@ -296,6 +317,8 @@ def receive_request(sock: socket.socket) -> tuple[CellRequest, CellDescriptors]:
     )
     if not datagram and not received:
         raise EOFError("the serving process is gone")
+    if datagram == _PREPARE and not received:
+        return None
     try:
         request = _read_request(received)
     except BaseException:

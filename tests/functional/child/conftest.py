@@ -22,11 +22,13 @@ from lambda_kernel.contract.cell_protocol import (
     CellRequest,
     Exited,
     Forked,
+    Prepared,
     Ready,
     Refused,
     SnapshotReport,
     ZygoteAnswer,
     decode_answer,
+    send_prepare,
     send_request,
 )
 from lambda_kernel.contract.frames import PartsReader
@@ -177,6 +179,14 @@ class Zygote:
         os.close(running.stdout)
         os.close(running.stderr)
         return result
+
+    def prepare(self) -> int:
+        send_prepare(self.sock)
+        answer = self.answer()
+        while isinstance(answer, Exited):
+            answer = self.answer()
+        assert isinstance(answer, Prepared)
+        return answer.prepared
 
     def refuse(self, datagram: bytes) -> Refused:
         self.sock.send(datagram)

@@ -189,3 +189,24 @@ def test_text_that_libraries_hold_back_arrives(notebook: Notebook) -> None:
     result = notebook.run(code)
 
     assert sorted(result.stdout.splitlines()) == [b"from C", b"from Python"]
+
+
+def test_a_prepared_child_takes_the_next_request_as_any_other(notebook: Notebook) -> None:
+    notebook.run("x = 1")
+    pid = notebook.zygote.prepare()
+    assert notebook.zygote.prepare() == pid
+
+    result = notebook.run("import os\nos.getpid(), x, In, Out")
+
+    assert result.text == f"({pid}, 1, ['', 'x = 1', 'import os\\nos.getpid(), x, In, Out'], {{}})"
+    assert result.pid == pid
+    assert notebook.run("os.getpid()").text != str(pid)
+
+
+def test_a_prepared_child_that_was_killed_is_not_missed(notebook: Notebook) -> None:
+    pid = notebook.zygote.prepare()
+    os.kill(pid, signal.SIGKILL)
+
+    result = notebook.zygote.finish(notebook.start("1 + 1"))
+
+    assert result.text == "2"

@@ -13,6 +13,7 @@ from lambda_kernel.contract.cell_protocol import (
     CellRequest,
     Exited,
     Forked,
+    Prepared,
     Ready,
     Refused,
     SnapshotReport,
@@ -20,6 +21,7 @@ from lambda_kernel.contract.cell_protocol import (
     decode_answer,
     encode_answer,
     receive_request,
+    send_prepare,
     send_request,
 )
 from lambda_kernel.contract.invocation import CellMessage
@@ -30,6 +32,7 @@ TEXT = st.text(st.characters(exclude_categories=[]))
 ANSWERS = st.one_of(
     st.builds(Ready, pid=st.integers(1), preloaded=st.lists(st.text()).map(tuple)),
     st.builds(Forked, forked=st.integers(1)),
+    st.builds(Prepared, prepared=st.integers(1)),
     st.builds(Refused, refused=st.text()),
     st.builds(Exited, exited=st.integers(1), status=st.integers(0, 65535)),
 )
@@ -57,7 +60,7 @@ def test_a_request_arrives_as_it_was_with_its_descriptors_in_order(code: str) ->
     sent_descriptors = descriptors()
     with ours, theirs:
         send_request(ours, request(code), sent_descriptors)
-        received, received_descriptors = receive_request(theirs)
+        received, received_descriptors = receive_request(theirs) or pytest.fail("no request")
 
     assert received == request(code)
     for sent, got in zip(sent_descriptors.as_list(), received_descriptors.as_list(), strict=True):
@@ -71,7 +74,7 @@ def test_a_request_far_larger_than_a_datagram_arrives() -> None:
     sent_descriptors = descriptors()
     with ours, theirs:
         send_request(ours, request("\u00e9" * 10_000_000), sent_descriptors)
-        received, received_descriptors = receive_request(theirs)
+        received, received_descriptors = receive_request(theirs) or pytest.fail("no request")
 
     assert len(received.msg.content["code"]) == 10_000_000
     sent_descriptors.close()
@@ -130,3 +133,11 @@ def test_a_malformed_request_is_refused_by_field(field: str, value: object) -> N
 def test_limits_must_be_positive() -> None:
     with pytest.raises(InvalidField, match="processes"):
         CellLimits(processes=0)
+
+
+def test_a_wish_for_a_prepared_child_is_no_request() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        send_prepare(ours)
+
+        assert receive_request(theirs) is None
