@@ -8,7 +8,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from datetime import datetime
 from typing import Any
 
 from kernel_gateway.dispatch.failures import CellRefused, Trouble
@@ -23,13 +22,11 @@ from kernel_gateway.errors import (
     StorageError,
 )
 from kernel_gateway.kernels.cell import Cell
-from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.lineage import Lineage
-from kernel_gateway.kernels.options import KernelOptions
-from kernel_gateway.kernels.outlet import Outlet, Sink
-from kernel_gateway.kernels.record import KernelRecord
+from kernel_gateway.kernels.model import KernelModel
+from kernel_gateway.kernels.outlet import Sink
 from kernel_gateway.kernels.services import KernelServices
-from kernel_gateway.kernels.state import ExecutionState, KernelEvent, next_state
+from kernel_gateway.kernels.state import ExecutionState, KernelEvent
 from kernel_gateway.messaging.message import BadMessage, InMessage
 from kernel_gateway.messaging.replies import KernelView, error_content, is_known, reply_content
 
@@ -38,92 +35,20 @@ logger = logging.getLogger(__name__)
 CONTROL_REQUESTS = frozenset({"interrupt_request", "shutdown_request"})
 
 
-class LambdaKernel:
-    """A kernel whose cells are Lambda invocations.
+class LambdaKernel(KernelModel):
+    """A kernel whose cells are Lambda invocations."""
 
-    Attributes:
-        environment: where its cells run.
-        execution_state: see `ExecutionState`.
-        reason: why it is dead, else "".
-        last_timings_ms: milliseconds per step of the last cell, by architecture.md's nine words.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_cell",
-        "_lineage",
-        "_outlet",
-        "_queue",
-        "_services",
-        "_task",
-        "environment",
-        "execution_state",
-        "last_timings_ms",
-        "reason",
-    )
+    __slots__ = ("_cell", "_queue", "_services", "_task")
 
     def __init__(
         self, lineage: Lineage, *, environment: Environment, services: KernelServices
     ) -> None:
-        self.environment = environment
-        self.execution_state = ExecutionState.STARTING
-        self.reason = ""
-        self.last_timings_ms: dict[str, float] = {}
+        super().__init__(lineage, environment, now=services.now, kept=services.settings.kept)
         self._services = services
-        self._lineage = lineage
-        self._outlet = Outlet(self._session_id(), now=services.now, limits=services.settings.kept)
         self._queue: deque[Cell] | None = None
         self._cell: Cell | None = None
         self._task: asyncio.Task[None] | None = None
         self._move(KernelEvent.READY)
-
-    @property
-    def kernel_id(self) -> str:
-        """A lower-case UUID."""
-        return self._lineage.record.kernel_id
-
-    @property
-    def spec_name(self) -> str:
-        """The kernelspec it was started with."""
-        return self._lineage.record.spec_name
-
-    @property
-    def owner(self) -> Identity:
-        """The (user, agent) it belongs to and runs as."""
-        return self._lineage.record.owner
-
-    @property
-    def options(self) -> KernelOptions:
-        """What the client chose when starting it."""
-        return self._lineage.record.options
-
-    @property
-    def record(self) -> KernelRecord:
-        """What is durable of it."""
-        return self._lineage.record
-
-    @property
-    def restarts(self) -> int:
-        """How often it was restarted; also the epoch of its invocations."""
-        return self._lineage.record.epoch
-
-    @property
-    def execution_count(self) -> int:
-        """The number of the last cell that took one; 0 before the first.
-
-        Of a kernel that an earlier gateway started it is known once its first cell has begun.
-        """
-        return self._lineage.execution_count
-
-    @property
-    def last_activity(self) -> datetime:
-        """When a message came or went last (aware)."""
-        return self._outlet.last_activity
-
-    @property
-    def connections(self) -> int:
-        """How many clients are attached."""
-        return len(self._outlet.sinks)
 
     @property
     def queued(self) -> int:
@@ -333,7 +258,7 @@ class LambdaKernel:
         content, metadata = cell.reply_to(settled, self._lineage.last_count, say)
         self._outlet.reply(cell.message, cell.sink, content, metadata)
         cell.published()
-        self.last_timings_ms = cell.timings_ms
+        self._note_timings(cell.timings_ms)
         self._move(KernelEvent.CELL_ENDS)
         self._outlet.status("idle", cell.message)
         if content["status"] == "error" and cell.stops_queue and self._queue:
@@ -390,9 +315,3 @@ class LambdaKernel:
 
     def _say(self, cell: Cell) -> Callable[..., None]:
         return functools.partial(self._outlet.publish, message=cell.message)
-
-    def _session_id(self) -> str:
-        return f"{self.kernel_id}-{self.restarts}"
-
-    def _move(self, event: KernelEvent) -> None:
-        self.execution_state = next_state(self.execution_state, event)

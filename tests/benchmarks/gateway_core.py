@@ -1,0 +1,142 @@
+"""What a kernel costs in the gateway: memory while idle, CPU per start and per cell.
+
+Run: ``python -m tests.benchmarks.gateway_core``. Lambda and S3 are in memory, so that what is
+printed is the gateway's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import AsyncGenerator, Callable
+
+from kernel_gateway.dispatch.invoker import InMemoryInvoker
+from kernel_gateway.environments.environment import Environment
+from kernel_gateway.kernels.identity import Identity
+from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.kernels.registry import KernelRegistry
+from kernel_gateway.messaging.message import InMessage, OutMessage
+from kernel_gateway.objects import MemoryObjectStore
+from lambda_kernel.contract import keys
+from lambda_kernel.contract.commit import Commit, digest_of
+from lambda_kernel.contract.frames import FrameKind, FrameWriter, invocation_key
+from lambda_kernel.contract.invocation import Head, Invocation
+from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.outcome import Outcome, Status
+
+FRAME_KEY = bytes(32)
+DIGEST = "d" * 64
+KERNELS = 2_000
+CELLS = 500
+
+
+async def function(payload: bytes) -> AsyncGenerator[bytes, None]:
+    """Answer as a container whose cell printed a result; the commit is made up."""
+    invocation = Invocation.from_dict(json.loads(payload))
+    key = invocation_key(FRAME_KEY, invocation.request_id, invocation.nonce)
+    writer = FrameWriter(key)
+    yield writer.write(FrameKind.STARTED, {})
+    content = {"data": {"text/plain": "2"}, "metadata": {}, "execution_count": 1}
+    yield writer.write(FrameKind.MESSAGE, {"msg_type": "execute_result", "content": content})
+    outcome = Outcome(status=Status.OK, started=True, committed=False, nonce=invocation.nonce)
+    stored = Commit(
+        kernel_id=invocation.kernel_id,
+        scope_hash=invocation.scope.hash,
+        seq=invocation.seq,
+        parent=invocation.parent_head,
+        request_id=invocation.request_id,
+        execution_count=invocation.execution_count,
+        outcome=outcome,
+    ).to_bytes()
+    head = Head(seq=invocation.seq, digest=digest_of(stored))
+    done = Outcome(
+        status=Status.OK, started=True, committed=True, head=head, nonce=invocation.nonce
+    )
+    yield writer.write(FrameKind.REPLY, {"content": {"status": "ok"}, "metadata": {}})
+    yield writer.write(FrameKind.OUTCOME, done.to_dict(), [stored])
+
+
+async def execute(kernel: LambdaKernel, code: str = "1+1") -> None:
+    """Run a cell to its end."""
+    done = asyncio.Event()
+
+    def sink(message: OutMessage) -> None:
+        if message.content.get("execution_state") == "idle":
+            done.set()
+
+    kernel.attach(sink)
+    header = {"msg_id": "m", "msg_type": "execute_request", "session": "s", "username": "u"}
+    kernel.receive(InMessage(header=header, content={"code": code}), sink)
+    await done.wait()
+    kernel.detach(sink)
+
+
+async def measure(say: Callable[[str], object]) -> None:
+    """Measure and report."""
+    store = MemoryObjectStore()
+    stack = Stack()
+    await store.put(stack.overflow, keys.frame_key_key(DIGEST), FRAME_KEY)
+    invoker = InMemoryInvoker(function)
+    registry = await KernelRegistry.open(
+        stack=stack,
+        handler_digest=DIGEST,
+        store=store,
+        invoker=invoker,
+        environments={"lambda-python": Environment()},
+    )
+
+    async def start() -> LambdaKernel:
+        options, _ = KernelOptions.from_env({})
+        return await registry.start(Identity(user="u1"), spec_name="lambda-python", options=options)
+
+    kernel = await start()
+    await execute(kernel)
+    cpu_s = time.process_time()
+    for _ in range(CELLS):
+        await execute(kernel)
+    say(f"a cell, steps 2-4 and 9: {(time.process_time() - cpu_s) / CELLS * 1e3:.3f} ms CPU")
+
+    durations_ms = []
+    for _ in range(200):
+        begin_s = time.perf_counter()
+        await start()
+        durations_ms.append((time.perf_counter() - begin_s) * 1e3)
+    say(f"start of a kernel, without S3: {statistics.median(durations_ms):.3f} ms p50")
+
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    kernels = [await start() for _ in range(KERNELS)]
+    fresh = await _held(registry, store, stack)
+    for each in kernels:
+        await execute(each)
+    for each in kernels:
+        registry._services.manifests.drop(each.kernel_id)
+        registry._services.history.drop(each.kernel_id)
+    invoker.payloads.clear()
+    used = await _held(registry, store, stack)
+    tracemalloc.stop()
+    say(f"an idle kernel, unused: {(fresh - before) / KERNELS:.0f} bytes")
+    say(f"an idle kernel, used, out of the caches: {(used - before) / KERNELS:.0f} bytes")
+    say(f"tasks: {len(asyncio.all_tasks()) - 1}")
+    await registry.close()
+
+
+async def _held(registry: KernelRegistry, store: MemoryObjectStore, stack: Stack) -> int:
+    # The records in the store in memory are not the gateway's memory.
+    kept = store.objects.pop((stack.overflow, keys.frame_key_key(DIGEST)))
+    store.objects.clear()
+    store.objects[stack.overflow, keys.frame_key_key(DIGEST)] = kept
+    await asyncio.sleep(0)
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+if __name__ == "__main__":
+    asyncio.run(measure(lambda line: sys.stdout.write(f"{line}\n")))
