@@ -143,7 +143,7 @@ def _handle(kernel: CellKernel, message: dict[str, Any]) -> None:
     kernel.begin_message(message)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        loop.run_until_complete(_dispatch(kernel, message))
+        loop.run_until_complete(dispatch(kernel, message))
     except KeyboardInterrupt as interrupt:
         # It came when the user's code had just ended.
         _reply_interrupted(kernel, message, interrupt)
@@ -169,26 +169,9 @@ def _reply_interrupted(
     kernel.cell_session.send(None, reply_type, content, message)
 
 
-async def _dispatch(kernel: CellKernel, message: dict[str, Any]) -> None:
+async def dispatch(kernel: CellKernel, message: dict[str, Any]) -> None:
+    """Let the kernel answer ``message``; the reply is kept in its session."""
     await kernel.shell_handlers[message["msg_type"]](None, [], message)
-
-
-def run_warm_up(kernel: CellKernel, code: str) -> dict[str, Any]:
-    """Run ``code`` in this process with no way out; returns the reply's content."""
-    content = {"code": code, "silent": False, "store_history": True, "stop_on_error": False}
-    header = {"msg_id": "", "session": "", "msg_type": "execute_request"}
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    try:
-        kernel.start_request(loop)
-        message = {"header": header, "content": content, "metadata": {}, "parent_header": {}}
-        kernel.begin_message(message)
-        loop.run_until_complete(_dispatch(kernel, message | {"msg_type": "execute_request"}))
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
-    reply = kernel.cell_session.reply
-    return dict(reply["content"]) if reply else {}
 
 
 def _silence_own_logging() -> None:

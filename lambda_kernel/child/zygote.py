@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib
 import json
-import linecache
 import logging
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
-import tempfile
-import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,10 +24,9 @@ from types import FrameType
 from typing import NoReturn
 
 from lambda_kernel.child.capture import FrameChannel
-from lambda_kernel.child.cell import run_child, run_warm_up
+from lambda_kernel.child.cell import run_child
 from lambda_kernel.child.kernel import CellKernel, build_kernel
-from lambda_kernel.child.namespace import WholeNamespace
-from lambda_kernel.child.side_state import Baseline
+from lambda_kernel.child.warm_up import make_fresh, preload_module, run_warm_up, warm_up
 from lambda_kernel.contract.cell_protocol import (
     CellDescriptors,
     CellRequest,
@@ -49,16 +43,6 @@ from lambda_kernel.contract.cell_protocol import (
 from lambda_kernel.contract.schema import InvalidField
 
 logger = logging.getLogger(__name__)
-
-WARM_UP_CELLS = (
-    "x = 1 + 1\nx",
-    "def f(n):\n    return [n, {'a': n}]\nf(1)",
-    "import asyncio\nawait asyncio.sleep(0)",
-    "print('warm')\ndisplay({'text/plain': 'warm'}, raw=True)",
-    "%time 1",
-    "1 / 0",
-)
-
 
 HAND_OVER_S = 0.5
 """How long a prepared child may take to accept a request before a new one is forked."""
@@ -216,51 +200,6 @@ def _fork_process() -> int:
         # Libraries such as OpenBLAS keep threads that are safe to fork (pthread_atfork).
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
-
-
-def preload_module(name: str) -> None:
-    """Import ``name``; one that is missing or broken is left out, with a log line."""
-    folder = tempfile.mkdtemp(prefix="lkg-preload-")
-    os.environ["MPLCONFIGDIR"] = folder
-    try:
-        importlib.import_module(name)
-    except Exception as error:  # noqa: BLE001  (a broken library must not end the zygote)
-        reason = f"{type(error).__name__}: {error}"
-        logger.warning("preload module left out", extra={"module_name": name, "reason": reason})
-    finally:
-        del os.environ["MPLCONFIGDIR"]
-        shutil.rmtree(folder, ignore_errors=True)
-    if threading.active_count() > 1:
-        logger.warning("preload module started threads", extra={"module_name": name})
-
-
-def warm_up(kernel: CellKernel) -> None:
-    """Run throw-away cells, so that what they import is there; the kernel is fresh again."""
-    for code in WARM_UP_CELLS:
-        run_warm_up(kernel, code)
-    state = WholeNamespace(Baseline.here("/"), 2**30, {})
-    memfd = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
-    try:
-        state.save(kernel.cell_shell, memfd)
-        state.restore(kernel.cell_shell, memfd)
-    finally:
-        os.close(memfd)
-    make_fresh(kernel)
-
-
-def make_fresh(kernel: CellKernel) -> None:
-    """Remove every trace of throw-away cells."""
-    kernel.cell_shell.reset(new_session=True)
-    kernel.cell_shell.lost_names.clear()
-    for name in kernel.cell_shell.compile._filename_map:
-        linecache.cache.pop(name, None)
-    kernel.cell_shell.compile._filename_map.clear()
-    # Else %tb and %debug would show the error of a cell that nobody wrote.
-    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
-        vars(sys).pop(name, None)
-    kernel.cell_shell._last_traceback = None
-    kernel.cell_shell.InteractiveTB.tb = None
-    kernel.cell_session.reply = None
 
 
 class JsonFormatter(logging.Formatter):

@@ -1,0 +1,93 @@
+"""What the zygote does ahead: imports, and throw-away cells that leave no trace."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import linecache
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from typing import Any
+
+from lambda_kernel.child.cell import dispatch
+from lambda_kernel.child.kernel import CellKernel
+from lambda_kernel.child.namespace import WholeNamespace
+from lambda_kernel.child.side_state import Baseline
+
+logger = logging.getLogger(__name__)
+
+WARM_UP_CELLS = (
+    "x = 1 + 1\nx",
+    "def f(n):\n    return [n, {'a': n}]\nf(1)",
+    "import asyncio\nawait asyncio.sleep(0)",
+    "print('warm')\ndisplay({'text/plain': 'warm'}, raw=True)",
+    "%time 1",
+    "1 / 0",
+)
+
+
+def preload_module(name: str) -> None:
+    """Import ``name``; one that is missing or broken is left out, with a log line."""
+    folder = tempfile.mkdtemp(prefix="lkg-preload-")
+    os.environ["MPLCONFIGDIR"] = folder
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001  (a broken library must not end the zygote)
+        reason = f"{type(error).__name__}: {error}"
+        logger.warning("preload module left out", extra={"module_name": name, "reason": reason})
+    finally:
+        del os.environ["MPLCONFIGDIR"]
+        shutil.rmtree(folder, ignore_errors=True)
+    if threading.active_count() > 1:
+        logger.warning("preload module started threads", extra={"module_name": name})
+
+
+def warm_up(kernel: CellKernel) -> None:
+    """Run throw-away cells, so that what they import is there; the kernel is fresh again."""
+    for code in WARM_UP_CELLS:
+        run_warm_up(kernel, code)
+    state = WholeNamespace(Baseline.here("/"), 2**30, {})
+    memfd = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
+    try:
+        state.save(kernel.cell_shell, memfd)
+        state.restore(kernel.cell_shell, memfd)
+    finally:
+        os.close(memfd)
+    make_fresh(kernel)
+
+
+def make_fresh(kernel: CellKernel) -> None:
+    """Remove every trace of throw-away cells."""
+    kernel.cell_shell.reset(new_session=True)
+    kernel.cell_shell.lost_names.clear()
+    for name in kernel.cell_shell.compile._filename_map:
+        linecache.cache.pop(name, None)
+    kernel.cell_shell.compile._filename_map.clear()
+    # Else %tb and %debug would show the error of a cell that nobody wrote.
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        vars(sys).pop(name, None)
+    kernel.cell_shell._last_traceback = None
+    kernel.cell_shell.InteractiveTB.tb = None
+    kernel.cell_session.reply = None
+
+
+def run_warm_up(kernel: CellKernel, code: str) -> dict[str, Any]:
+    """Run ``code`` in this process with no way out; returns the reply's content."""
+    content = {"code": code, "silent": False, "store_history": True, "stop_on_error": False}
+    header = {"msg_id": "", "session": "", "msg_type": "execute_request"}
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        kernel.start_request(loop)
+        message = {"header": header, "content": content, "metadata": {}, "parent_header": {}}
+        kernel.begin_message(message)
+        loop.run_until_complete(dispatch(kernel, message | {"msg_type": "execute_request"}))
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    reply = kernel.cell_session.reply
+    return dict(reply["content"]) if reply else {}
