@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import itertools
 import logging
 import os
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kernel_gateway.web.rest_client import Endpoint
 
 PROGRAM = "kernel-gateway"
+COMMANDS = ("run", "files")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 FAILED = 1
 BAD_INPUT = 2
@@ -74,11 +76,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = _parser()
+    # argparse would take the value of an option that it does not know for a command.
+    known = {name for name, _, _ in OPTIONS} | {"-h", "--help"}
+    for text in itertools.takewhile(lambda text: text not in COMMANDS, arguments):
+        name, equals, _ = text.partition("=")
+        if text.startswith("-") and name not in known and not (equals and "." in name):
+            hint = f"; write {name}=VALUE" if "." in name else ""
+            parser.error(f"unrecognized argument: {text}{hint}")
     options, extra = parser.parse_known_args(arguments)
-    for text in extra:
-        name = text.partition("=")[0]
-        if options.subcommand or not (name.startswith("--") and "." in name and "=" in text):
-            parser.error(f"unrecognized argument: {text}")
+    if extra and (options.subcommand or not all(text.startswith("--") for text in extra)):
+        parser.error(f"unrecognized argument: {extra[0]}")
     return options, extra
 
 
@@ -258,11 +265,11 @@ def _check_exists(path: str) -> None:
 
 def _settings(options: argparse.Namespace, extra: list[str]) -> Settings:
     from traitlets.config import Config
-    from traitlets.config.loader import KeyValueConfigLoader
+    from traitlets.config.loader import KVArgParseConfigLoader
 
     from kernel_gateway.settings import KernelGateway
 
-    config = KeyValueConfigLoader(log=logging.getLogger(__name__)).load_config(extra)
+    config = KVArgParseConfigLoader(extra, log=logging.getLogger(__name__)).load_config()
     if options.subcommand:
         # A gateway for one command only: any port, any token, no more talk than needed.
         alone = {"ip": None, "port": 0, "token": None, "log_level": "WARNING"}
@@ -273,7 +280,7 @@ def _settings(options: argparse.Namespace, extra: list[str]) -> Settings:
             "token": options.token,
             "identities_file": options.identities,
             "state_dir": options.state_dir,
-            "log_level": options.log_level,
+            "log_level": getattr(logging, options.log_level) if options.log_level else None,
         },
     }
     for section, values in given.items():

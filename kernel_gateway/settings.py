@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import tomllib
@@ -225,5 +226,7 @@ def _array_of_tables(tables: Mapping[str, Any], name: str, path: Path) -> list[d
 
 
 def _level_name(level: object) -> str:
-    names = {0: "NOTSET", 10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR", 50: "CRITICAL"}
-    return level if isinstance(level, str) else names.get(int(str(level)), "INFO")
+    # Traitlets admits numbers and names, WARN among them; everybody else takes the names.
+    numbers = logging.getLevelNamesMapping()
+    number = numbers.get(level, logging.INFO) if isinstance(level, str) else int(str(level))
+    return logging.getLevelName(number)

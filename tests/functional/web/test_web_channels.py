@@ -47,6 +47,12 @@ async def messages_until_idle(socket: ClientConnection, msg_id: str) -> list[dic
     return found
 
 
+async def send_and_receive(socket: ClientConnection, frame: str) -> None:
+    """Send a frame and wait for what comes of it."""
+    await socket.send(frame)
+    await asyncio.wait_for(socket.recv(), 20)
+
+
 async def run(
     gateway: WebGateway, message: dict[str, Any], subprotocol: str | None
 ) -> list[dict[str, Any]]:
@@ -85,7 +91,7 @@ async def test_every_client_gets_iopub_and_only_the_asking_one_the_reply(
         message = execute_request("shared")
         await asking.send(json.dumps(message))
         await messages_until_idle(asking, message["header"]["msg_id"])
-        kinds = []
+        kinds: list[str] = []
         while kinds[-1:] != ["stream"]:
             kinds.append(json.loads(await asyncio.wait_for(watching.recv(), 20))["msg_type"])
         assert "execute_reply" not in kinds
@@ -153,13 +159,12 @@ async def test_malformed_frames_are_ignored_and_the_connection_goes_on(
 
 
 async def test_a_frame_over_the_limit_closes_the_connection_with_a_code(
-    gateway: WebGateway, monkeypatch: pytest.MonkeyPatch
+    gateway: WebGateway,
 ) -> None:
     kernel_id = await gateway.start_kernel()
     async with gateway.channels(kernel_id) as socket:
         with pytest.raises(ConnectionClosed):
-            await socket.send("x" * (65 << 20))
-            await asyncio.wait_for(socket.recv(), 20)
+            await send_and_receive(socket, "x" * (65 << 20))
     assert (await gateway.rest("GET", f"/api/kernels/{kernel_id}")).status == 200
 
 
@@ -169,15 +174,14 @@ async def test_a_client_that_does_not_read_is_disconnected_and_others_go_on(
     config = Config({"LambdaWebsocketConnection": {"max_pending_bytes": 1 << 20}})
     async with a_web_gateway(tmp_path, config) as gateway:
         kernel_id = await gateway.start_kernel()
-        async with gateway.channels(kernel_id, max_queue=1) as lazy:
-            await asyncio.wait_for(lazy.recv(), 20) if False else None
-            async with gateway.channels(kernel_id) as eager:
-                for _ in range(40):
-                    message = execute_request("x" * 1_000_000)
-                    await eager.send(json.dumps(message))
-                    await messages_until_idle(eager, message["header"]["msg_id"])
-                shown = (await gateway.rest("GET", f"/api/kernels/{kernel_id}")).json
-                assert shown["connections"] == 1
+        lazy = gateway.channels(kernel_id, max_queue=1, close_timeout=0.1)
+        async with lazy, gateway.channels(kernel_id) as eager:
+            for _ in range(20):
+                message = execute_request("x" * 1_000_000)
+                await eager.send(json.dumps(message))
+                await messages_until_idle(eager, message["header"]["msg_id"])
+            shown = (await gateway.rest("GET", f"/api/kernels/{kernel_id}")).json
+            assert shown["connections"] == 1
 
 
 async def test_a_client_that_comes_back_is_told_what_it_missed(gateway: WebGateway) -> None:
@@ -189,6 +193,6 @@ async def test_a_client_that_comes_back_is_told_what_it_missed(gateway: WebGatew
             pass
     gateway.function.release.set()
     async with gateway.channels(kernel_id) as socket:
-        kinds = []
+        kinds: list[str] = []
         while "stream" not in kinds:
             kinds.append(json.loads(await asyncio.wait_for(socket.recv(), 20))["msg_type"])

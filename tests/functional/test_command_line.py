@@ -1,0 +1,87 @@
+"""What the command says to whoever types it wrong, before anything is started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_gateway.cli import main
+
+BAD = [
+    (["--port", "x"], "--port"),
+    (["--port", "65536"], "--port"),
+    (["--port"], "--port"),
+    (["--log-level", "loud"], "--log-level"),
+    (["--no-such-option"], "--no-such-option"),
+    (["--ServerApp.port"], "--ServerApp.port"),
+    (["--ServerApp.port", "9999"], "--ServerApp.port=VALUE"),
+    (["--por", "1"], "--por"),
+    (["bogus"], "bogus"),
+    (["--token", ""], "token"),
+    (["--config", "/no/such.toml"], "/no/such.toml"),
+    (["--identities", "/no/such.toml"], "/no/such.toml"),
+    (["run"], "NOTEBOOK"),
+    (["run", "/no/such.ipynb"], "/no/such.ipynb"),
+    (["run", "x.ipynb", "--timeout", "0"], "--timeout"),
+    (["run", "x.ipynb", "--ServerApp.port=1"], "--ServerApp.port"),
+    (["files"], "COMMAND"),
+    (["files", "cp"], "cp"),
+    (["files", "put"], "LOCAL"),
+    (["files", "put", "/no/such/file"], "/no/such/file"),
+    (["files", "ls", "--gateway-url", "localhost:8888"], "localhost:8888"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), BAD)
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main(arguments)
+    except SystemExit as end:
+        code = end.code
+    shown = capsys.readouterr()
+    assert code in ({1, 2} if "--gateway-url" in arguments else {2})
+    assert named in shown.err
+    assert len(shown.err.strip().splitlines()) == 1
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["files"], ["files", "ls"], ["files", "put"], ["files", "get"]]
+)
+def test_every_command_has_a_help_text(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([*command, "--help"])
+    assert end.value.code == 0
+    assert "usage: kernel-gateway" in capsys.readouterr().out
+
+
+def test_the_gateways_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    for flag in ("ip", "port", "token", "identities", "config", "state-dir", "log-level"):
+        assert f"--{flag} " in text
+
+
+def test_a_gateway_that_does_not_answer_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["files", "ls", "--gateway-url", "http://127.0.0.1:1", "--token", "t"])
+    assert code == 1
+    assert "http://127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_foreign_package_of_the_same_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import kernel_gateway
+
+    (tmp_path / "gatewayapp.py").write_text("")
+    monkeypatch.setattr(kernel_gateway, "__path__", [*kernel_gateway.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "kernel_gateway.gatewayapp", raising=False)
+    assert main([]) == 2
+    assert "jupyter-kernel-gateway" in capsys.readouterr().err

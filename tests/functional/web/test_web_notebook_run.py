@@ -1,0 +1,79 @@
+"""A notebook executed over the websocket by our own client."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from kernel_gateway.errors import BadRequest
+from kernel_gateway.web.connection import LambdaWebsocketConnection
+from kernel_gateway.web.notebook_run import read_notebook, run_notebook, write_notebook
+from kernel_gateway.web.rest_client import ApiError
+from tests.functional.web.server import WebGateway
+
+
+def notebook_of(*sources: str) -> Any:
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title"), *cells])
+
+
+async def run(gateway: WebGateway, notebook: Any, *, token: str = "u1", **changes: Any) -> Any:
+    choices: dict[str, Any] = {
+        "kernel_name": None,
+        "timeout_s": None,
+        "env": {},
+        "report": lambda *_: None,
+    }
+    return await run_notebook(gateway.endpoint(token), notebook, **{**choices, **changes})
+
+
+async def test_cells_run_in_order_and_outputs_are_put_in(gateway: WebGateway) -> None:
+    notebook = notebook_of("one", "", "two")
+    told: list[tuple[int, int, str]] = []
+    assert await run(gateway, notebook, report=lambda *facts: told.append(facts)) is None
+    assert told == [(1, 2, "one"), (2, 2, "two")]
+    texts = [c.outputs[0].text for c in notebook.cells if c.cell_type == "code" and c.source]
+    assert texts == ["one", "two"]
+    assert [c.get("execution_count") for c in notebook.cells[1:]] == [1, None, 2]
+    assert (await gateway.rest("GET", "/api/kernels")).json == []
+
+
+async def test_a_cell_that_takes_too_long_ends_the_run(gateway: WebGateway) -> None:
+    failure = await run(gateway, notebook_of("hold", "never"), timeout_s=1)
+    assert failure.cell_number == 1
+    assert "CellTimeout" in failure.text
+
+
+async def test_a_wrong_token_and_a_wrong_kernel_are_said_so(gateway: WebGateway) -> None:
+    with pytest.raises(ApiError, match="token"):
+        await run(gateway, notebook_of("x"), token="wrong")
+    with pytest.raises(ApiError, match="no-such-kernel"):
+        await run(gateway, notebook_of("x"), kernel_name="no-such-kernel")
+
+
+async def test_a_gateway_that_goes_away_ends_the_run(gateway: WebGateway) -> None:
+    def go_away(*_: object) -> None:
+        asyncio.get_running_loop().call_later(0.2, LambdaWebsocketConnection.close_all)
+
+    failure = await run(gateway, notebook_of("hold"), report=go_away)
+    assert "lost" in failure.text
+
+
+@pytest.mark.parametrize("text", ["", "not json", "[]", '{"cells": 3}'])
+def test_what_is_no_notebook_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "n.ipynb"
+    path.write_text(text)
+    with pytest.raises(BadRequest, match=r"n\.ipynb"):
+        read_notebook(path)
+
+
+def test_a_notebook_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    write_notebook(notebook_of("x"), tmp_path / "n.ipynb")
+    assert read_notebook(tmp_path / "n.ipynb").cells[1].source == "x"
+    assert [p.name for p in tmp_path.iterdir()] == ["n.ipynb"]
+    with pytest.raises(BadRequest):
+        write_notebook(notebook_of("x"), tmp_path / "no" / "n.ipynb")

@@ -1,0 +1,155 @@
+"""Command line, TOML and Jupyter configuration, as one checked value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from traitlets.config import Config
+
+from kernel_gateway.errors import ConfigError
+from kernel_gateway.kernels.identity import Identity
+from kernel_gateway.settings import KernelGateway, Settings
+from kernel_gateway.web.identities import token_digest
+
+
+@pytest.fixture(autouse=True)
+def no_configuration_of_this_machine(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path_factory.mktemp("config")))
+    monkeypatch.setenv("JUPYTER_NO_CONFIG", "")
+    for name in ("JUPYTER_TOKEN", "JUPYTER_TOKEN_FILE", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def load(path: Path | None = None, **given: object) -> Settings:
+    command_line = Config({"KernelGateway": given})
+    return KernelGateway().load(command_line, None if path is None else str(path))
+
+
+def test_without_any_configuration_one_user_has_a_random_token() -> None:
+    first, second = load(), load()
+    assert first.token is not None
+    assert first.token != second.token
+    assert first.identities.identify(first.token) == Identity(user="local")
+    assert list(first.environments) == ["lambda-python"]
+    assert first.state_dir.name == "lambda-kernel-gateway"
+
+
+def test_the_token_is_the_given_one_else_that_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("of-a-file\n")
+    monkeypatch.setenv("JUPYTER_TOKEN_FILE", str(tmp_path / "token"))
+    assert load().token == "of-a-file"
+    monkeypatch.setenv("JUPYTER_TOKEN", "of-the-environment")
+    assert load().token == "of-the-environment"
+    assert load(token="given").token == "given"
+    with pytest.raises(ConfigError, match="empty"):
+        load(token="")
+
+
+def test_a_toml_file_has_identities_environments_and_traits(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(
+        f"""
+        [[identity]]
+        user = "u1"
+        token_sha256 = "{token_digest("t")}"
+
+        [[environment]]
+        id = "small"
+        memory_mb = 512
+
+        [KernelGateway]
+        max_containers = 2
+
+        [ServerApp]
+        port = 9999
+        allow_origin = "https://x.example"
+        """
+    )
+    settings = load(path)
+    assert settings.token is None
+    assert settings.identities.identify("t") == Identity(user="u1")
+    assert settings.environments["lambda-small"].memory_mb == 512
+    assert settings.max_containers == 2
+    assert settings.config.ServerApp.port == 9999
+
+
+def test_the_command_line_goes_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.py"
+    path.write_text("c.KernelGateway.state_dir = '/a'\nc.KernelGateway.max_containers = 3\n")
+    settings = load(path, state_dir="/b")
+    assert settings.state_dir == Path("/b")
+    assert settings.max_containers == 3
+
+
+def test_a_json_file_works_as_for_any_jupyter_application(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"KernelGateway": {"idle_container_s": 5}}')
+    assert load(path).idle_container_s == 5
+
+
+def test_identities_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "identities.toml"
+    path.write_text(f'[[identity]]\nuser = "u1"\ntoken_sha256 = "{token_digest("t")}"\n')
+    assert load(identities_file=str(path)).identities.identify("t") == Identity(user="u1")
+    with pytest.raises(ConfigError, match="--token"):
+        load(identities_file=str(path), token="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "no [[identity]]"),
+        ("[[identity]]\nuser = 'u'\n", "identity[0].token_sha256"),
+        ("[[environment]]\nid = 'x'\n", "environment"),
+        ("identity = 3\n", "[[identity]]"),
+        ("[identity]\nuser = 'u'\n", "[[identity]]"),
+        ("not toml", "is not TOML"),
+    ],
+)
+def test_a_bad_identities_file_is_refused(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "identities.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load(identities_file=str(path))
+    assert named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[[environment]]\nid = 'x'\nmemory_mb = 64\n", "memory_mb"),
+        ("[[environment]]\nid = 'x'\ntimeout_s = 901\n", "timeout_s"),
+        ("[[environment]]\nid = 'x'\ntimeout_s = 'long'\n", "environment[0].timeout_s"),
+        ("[[environment]]\nid = 'x'\nmemory = 512\n", "environment[0].memory"),
+        ("[[environment]]\nid = '../x'\n", "environment.id"),
+        ("port = 8888\n", "port is not known"),
+        ("[[ServerApp]]\nport = 1\n", "ServerApp is not known"),
+        ("[KernelGateway]\nmax_containers = 0\n", "max_containers"),
+        ("[KernelGateway]\nmax_containers = 'many'\n", "max_containers"),
+        ("\x00", "is not TOML"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_name(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load(path)
+    assert named in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["missing.toml", "missing.py", "config.yaml"])
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        load(tmp_path / name)
+
+
+def test_a_configuration_that_raises_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "config.py"
+    path.write_text("1 / 0\n")
+    with pytest.raises(ConfigError, match="ZeroDivisionError"):
+        load(path)

@@ -1,0 +1,58 @@
+"""The lock on a state directory and the file that says where its gateway is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel_gateway.errors import ConfigError, StartError
+from kernel_gateway.web.run_file import RunFile, StateLock, running_gateway
+
+RUNNING = RunFile(url="http://127.0.0.1:8888/", token="t", pid=4711)
+
+
+def test_a_running_gateway_is_found_and_its_file_is_the_owners_only(tmp_path: Path) -> None:
+    assert running_gateway(tmp_path) is None
+    lock = StateLock.acquire(tmp_path)
+    RUNNING.write(tmp_path)
+    assert running_gateway(tmp_path) == RUNNING
+    assert (tmp_path / "run" / "gateway.json").stat().st_mode & 0o777 == 0o600
+    assert "token" not in repr(RUNNING).replace("token=", "")
+    lock.release()
+
+
+def test_a_file_that_a_killed_gateway_left_is_not_believed_and_goes(tmp_path: Path) -> None:
+    lock = StateLock.acquire(tmp_path)
+    RUNNING.write(tmp_path)
+    lock.release()
+    assert running_gateway(tmp_path) is None
+    again = StateLock.acquire(tmp_path)
+    assert not (tmp_path / "run" / "gateway.json").exists()
+    again.release()
+
+
+def test_a_second_gateway_is_refused_with_process_and_url(tmp_path: Path) -> None:
+    lock = StateLock.acquire(tmp_path)
+    with pytest.raises(StartError, match="just starting"):
+        StateLock.acquire(tmp_path)
+    RUNNING.write(tmp_path)
+    with pytest.raises(StartError) as refused:
+        StateLock.acquire(tmp_path)
+    assert "in use" in str(refused.value)
+    assert RUNNING.url in str(refused.value)
+    assert "--state-dir" in str(refused.value)
+    lock.release()
+
+
+def test_a_state_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="--state-dir"):
+        StateLock.acquire(tmp_path / "file")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"url": 1}'])
+def test_a_file_that_is_damaged_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "gateway.json").write_text(text)
+    assert RunFile.read(tmp_path) is None
