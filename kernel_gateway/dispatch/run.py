@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from kernel_gateway.dispatch.failures import Trouble
+from kernel_gateway.dispatch.failures import CellRefused, Trouble
 from kernel_gateway.dispatch.gate import ConcurrencyGate, Ticket, Withdrawn
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.overflow import payload_of
@@ -22,6 +22,7 @@ from kernel_gateway.dispatch.settle import (
 )
 from kernel_gateway.errors import (
     CELL_INTERRUPTED,
+    STORAGE_UNAVAILABLE,
     ForgedStream,
     GatewayError,
     InvokeBroken,
@@ -32,6 +33,7 @@ from kernel_gateway.errors import (
     NotFound,
     Started,
     StartError,
+    StorageError,
 )
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import keys
@@ -153,17 +155,19 @@ class Dispatcher:
             function_name: which function.
 
         Raises:
-            CellRefused: PayloadTooLarge; nothing started.
-            StorageError: a large request could not be stored; nothing started.
+            CellRefused: PayloadTooLarge, or StorageUnavailable; nothing started.
         """
         invocation = flight.invocation
         heard = Heard()
-        payload = await payload_of(
-            invocation,
-            self._store,
-            self._overflow_bucket,
-            limit_bytes=self._settings.max_request_bytes,
-        )
+        try:
+            payload = await payload_of(
+                invocation,
+                self._store,
+                self._overflow_bucket,
+                limit_bytes=self._settings.max_request_bytes,
+            )
+        except StorageError as problem:
+            raise CellRefused(STORAGE_UNAVAILABLE, str(problem)) from problem
         flight.overflowed = payload.overflowed
         reader = FrameReader(self._key(invocation))
         try:

@@ -138,7 +138,6 @@ class Cell:
 
         Raises:
             CellRefused: nothing started.
-            StorageError: likewise.
         """
         invocation = plan_cell(
             self.message.header,

@@ -28,11 +28,18 @@ from kernel_gateway.kernels.outlet import Sink
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.kernels.state import ExecutionState, KernelEvent
 from kernel_gateway.messaging.message import BadMessage, InMessage
-from kernel_gateway.messaging.replies import KernelView, error_content, is_known, reply_content
+from kernel_gateway.messaging.replies import (
+    KernelView,
+    PastInput,
+    error_content,
+    is_known,
+    reply_content,
+)
 
 logger = logging.getLogger(__name__)
 
 CONTROL_REQUESTS = frozenset({"interrupt_request", "shutdown_request"})
+COMM_MESSAGES = frozenset({"comm_open", "comm_msg", "comm_close"})
 
 
 class LambdaKernel(KernelModel):
@@ -100,11 +107,12 @@ class LambdaKernel(KernelModel):
             task.add_done_callback(self._services.tasks.discard)
         elif msg_type.endswith("_request"):
             self._answer_now(message, sink)
-        elif msg_type == "comm_open":
-            # As ipykernel answers where nothing is registered for the target.
+        elif msg_type in COMM_MESSAGES:
+            # As ipykernel answers where nothing is registered; widgets wait for the idle.
             self._outlet.status("busy", message)
-            closed = {"comm_id": message.content.get("comm_id", ""), "data": {}}
-            self._outlet.publish("comm_close", closed, message)
+            if msg_type == "comm_open":
+                closed = {"comm_id": message.content.get("comm_id", ""), "data": {}}
+                self._outlet.publish("comm_close", closed, message)
             self._idle_after(message)
         else:
             logger.info("a message is ignored", extra={"msg_type": msg_type[:64]})
@@ -168,10 +176,10 @@ class LambdaKernel(KernelModel):
         if not is_known(message.msg_type):
             logger.warning("a request of unknown type", extra={"msg_type": message.msg_type[:64]})
         self._outlet.status("busy", message)
-        view = KernelView(
-            execution_count=self.execution_count,
-            history=self._services.history.of(self.kernel_id),
-        )
+        past: Sequence[PastInput] = ()
+        if message.msg_type == "history_request":
+            past = self._services.history.of(self.kernel_id)
+        view = KernelView(execution_count=self.execution_count, history=past)
         self._outlet.reply(message, sink, reply_content(message, view))
         self._idle_after(message)
 

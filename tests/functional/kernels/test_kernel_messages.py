@@ -207,6 +207,17 @@ async def test_a_large_request_goes_through_the_overflow_bucket_and_leaves_nothi
     assert [key for _, key in world.store.objects if key.startswith("requests/")] == []
 
 
+async def test_a_large_request_that_cannot_be_stored_is_refused(world: World) -> None:
+    client = await world.client()
+    world.store.failing_puts.add("lkg-overflow")
+
+    messages = await client.run("print " + "x" * INLINE_REQUEST_BYTES)
+
+    content = reply_of(messages).content
+    assert content["ename"] == "StorageUnavailable"
+    assert "Started: no" in content["evalue"]
+
+
 async def test_a_request_over_the_hard_limit_is_refused(world: World) -> None:
     client = await world.client()
 
@@ -294,6 +305,7 @@ async def test_a_comm_for_which_nothing_is_registered_is_closed(world: World) ->
     messages = await client.done(client.send("comm_open", comm_id="c", target_name="t", data={}))
 
     assert said(messages) == ["busy", "comm_close", "idle"]
+    assert said(await client.done(client.send("comm_msg", comm_id="c"))) == ["busy", "idle"]
 
 
 async def test_output_goes_to_every_client_and_the_reply_to_the_one_that_asked(
