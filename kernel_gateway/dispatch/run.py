@@ -166,8 +166,8 @@ class Dispatcher:
                 self._overflow_bucket,
                 limit_bytes=self._settings.max_request_bytes,
             )
-        except StorageError as problem:
-            raise CellRefused(STORAGE_UNAVAILABLE, str(problem)) from problem
+        except StorageError as unstored:
+            raise CellRefused(STORAGE_UNAVAILABLE, str(unstored)) from unstored
         flight.overflowed = payload.overflowed
         reader = FrameReader(self._key(invocation))
         try:
