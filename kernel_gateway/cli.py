@@ -8,16 +8,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
-import itertools
 import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from kernel_gateway.errors import BadRequest, ConfigError, GatewayError
+from kernel_gateway.settings_command_line import BAD_INPUT, PROGRAM, parse
 from kernel_gateway.settings_logging import set_up_logging
 
 if TYPE_CHECKING:
@@ -25,35 +25,8 @@ if TYPE_CHECKING:
     from kernel_gateway.settings import Settings
     from kernel_gateway.web.rest_client import Endpoint
 
-PROGRAM = "kernel-gateway"
-COMMANDS = ("run", "files")
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 FAILED = 1
-BAD_INPUT = 2
 INTERRUPTED = 130
-
-DESCRIPTION = """\
-Start a Jupyter gateway whose every cell runs as one isolated Lambda invocation,
-with everything it needs on this machine. When a client can connect it prints one
-line with URL and token and three lines that show how to use it."""
-
-EPILOG = """\
-Any other option of a Jupyter application can be given as --Class.option=value,
-such as --ServerApp.certfile=cert.pem, or in the configuration file."""
-
-OPTIONS: tuple[tuple[str, str, str], ...] = (
-    ("--ip", "ADDRESS", "address to listen on (127.0.0.1)"),
-    ("--port", "PORT", "port to listen on (8888; 0 = any; one that is taken: the next)"),
-    ("--token", "TOKEN", "token of the user `local` (JUPYTER_TOKEN, else a random one)"),
-    (
-        "--identities",
-        "FILE",
-        "TOML file with [[identity]] tables: user, agent, token_sha256, admin",
-    ),
-    ("--config", "FILE", "configuration: .toml, or .py and .json as for any Jupyter application"),
-    ("--state-dir", "DIR", "where storage and logs stand (the platform's user data directory)"),
-    ("--log-level", "LEVEL", f"one of {', '.join(LEVELS)} (INFO)"),
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         _refuse_foreign_package()
-        options, extra = _parse(arguments)
-        return int(asyncio.run(options.command(options, extra)))
+        options, extra = parse(arguments)
+        return int(asyncio.run(_COMMANDS[options.command](options, extra)))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -72,105 +45,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GatewayError as problem:
         _say(str(problem))
         return BAD_INPUT if isinstance(problem, ConfigError | BadRequest) else FAILED
-
-
-def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = _parser()
-    # argparse would take the value of an option that it does not know for a command.
-    known = {name for name, _, _ in OPTIONS} | {"-h", "--help"}
-    for text in itertools.takewhile(lambda text: text not in COMMANDS, arguments):
-        name, equals, _ = text.partition("=")
-        if text.startswith("-") and name not in known and not (equals and "." in name):
-            hint = f"; write {name}=VALUE" if "." in name else ""
-            parser.error(f"unrecognized argument: {text}{hint}")
-    options, extra = parser.parse_known_args(arguments)
-    if extra and (options.subcommand or not all(text.startswith("--") for text in extra)):
-        parser.error(f"unrecognized argument: {extra[0]}")
-    return options, extra
-
-
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=PROGRAM,
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    _add_gateway_options(parser)
-    parser.set_defaults(command=_gateway, subcommand=None)
-    commands = parser.add_subparsers(
-        title="other commands", metavar="COMMAND", dest="subcommand", parser_class=_Parser
-    )
-    _add_run(commands)
-    _add_files(commands)
-    return parser
-
-
-def _add_gateway_options(parser: argparse.ArgumentParser) -> None:
-    for name, metavar, text in OPTIONS:
-        kind: Any = {"--port": _port, "--log-level": str.upper}.get(name, str)
-        choices = LEVELS if name == "--log-level" else None
-        parser.add_argument(name, metavar=metavar, help=text, type=kind, choices=choices)
-
-
-def _add_client_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("which gateway (one that runs, else one for this command)")
-    group.add_argument("--gateway-url", metavar="URL", help="URL of a running gateway")
-    # Where they are not given here, those before the command count.
-    for name, metavar, text in (
-        ("--token", "TOKEN", "token for it (JUPYTER_TOKEN)"),
-        ("--state-dir", "DIR", "state directory of the gateway"),
-        ("--config", "FILE", "configuration of a gateway to be started"),
-    ):
-        group.add_argument(name, metavar=metavar, help=text, default=argparse.SUPPRESS)
-    parser.add_argument(
-        "--workspace", metavar="NAME", default="default", help="workspace (default)"
-    )
-
-
-def _add_run(commands: Any) -> None:
-    parser = commands.add_parser(
-        "run", help="execute a notebook", description="Execute a notebook cell by cell."
-    )
-    parser.add_argument("notebook", metavar="NOTEBOOK.ipynb", type=Path)
-    parser.add_argument(
-        "--output", metavar="OUT.ipynb", type=Path, help="where it is written (in place)"
-    )
-    parser.add_argument("--kernel-name", metavar="NAME", help="kernelspec (the notebook's own)")
-    parser.add_argument("--timeout", metavar="S", type=_seconds, help="seconds for one cell")
-    _add_client_options(parser)
-    parser.set_defaults(command=_run)
-
-
-def _add_files(commands: Any) -> None:
-    parser = commands.add_parser(
-        "files",
-        help="bring files into and out of a workspace",
-        description="Bring files into and out of a workspace.",
-    )
-    actions = parser.add_subparsers(
-        title="commands", metavar="COMMAND", dest="action", required=True, parser_class=_Parser
-    )
-    shapes = {
-        "ls": ("list what is in the workspace", (("path", "?"),)),
-        "put": ("upload a file or folder", (("local", None), ("remote", "?"))),
-        "get": ("download a file or folder", (("remote", None), ("local", "?"))),
-        "rm": ("delete a file or folder; older versions are kept", (("path", None),)),
-    }
-    for name, (text, places) in shapes.items():
-        action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        for place, count in places:
-            action.add_argument(place, metavar=place.upper(), nargs=count, default="")
-        _add_client_options(action)
-        action.set_defaults(command=_files)
 
 
 async def _gateway(options: argparse.Namespace, extra: list[str]) -> int:
@@ -270,7 +144,7 @@ def _settings(options: argparse.Namespace, extra: list[str]) -> Settings:
     from kernel_gateway.settings import KernelGateway
 
     config = KVArgParseConfigLoader(extra, log=logging.getLogger(__name__)).load_config()
-    if options.subcommand:
+    if options.command != "gateway":
         # A gateway for one command only: any port, any token, no more talk than needed.
         alone = {"ip": None, "port": 0, "token": None, "log_level": "WARNING"}
         options = argparse.Namespace(**{**vars(options), **alone})
@@ -316,19 +190,8 @@ def _refuse_foreign_package() -> None:
         )
 
 
-def _port(text: str) -> int:
-    number = int(text) if text.isdecimal() else -1
-    if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
-    return number
-
-
-def _seconds(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of seconds")
-    return number
-
-
 def _say(text: str) -> None:
     print(f"{PROGRAM}: {text}", file=sys.stderr)  # noqa: T201
+
+
+_COMMANDS = {"gateway": _gateway, "run": _run, "files": _files}
