@@ -76,6 +76,11 @@ class FrameChannel:
         self._pending_characters = 0
         os.register_at_fork(after_in_child=self._become_copy)
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether this process is a copy that the cell's own code forked."""
+        return self._copied
+
     def send(self, data: dict[str, Any], buffers: Sequence[Any] = ()) -> bool:
         """Send one frame after the text that was written before it.
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from lambda_kernel.child import cell_history, process
 from lambda_kernel.child.capture import FrameChannel
+from lambda_kernel.child.invocations import CellInvocation
 from lambda_kernel.child.kernel import CellKernel
 from lambda_kernel.child.namespace import SessionState, WholeNamespace
 from lambda_kernel.child.session import send_reply
@@ -79,8 +80,13 @@ def _answer(
     state = _prepare(request, kernel, channel, hidden)
     state.restore(kernel.cell_shell, own.snapshot_in)
     cell_history.begin_cell(kernel.cell_shell, request.execution_count)
+    ran_here = CellInvocation.here(request.execution_count, request.environment)
+    kernel.cell_shell.invocations.append(ran_here)
     gc.enable()
     _handle(kernel, message)
+    if channel.is_copy:
+        # The cell forked and its copy came this far: only the original answers and saves.
+        return 0
     channel.flush()
     process.flush_descriptors()
     reply = kernel.cell_session.reply

@@ -27,6 +27,7 @@ from IPython.core.profiledir import ProfileDir  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 from lambda_kernel.child.capture import FrameChannel  # noqa: E402
+from lambda_kernel.child.invocations import CellInvocation, InvocationMagics  # noqa: E402
 from lambda_kernel.child.losses import Loss, story  # noqa: E402
 from lambda_kernel.child.session import CellSession, CellStream  # noqa: E402
 
@@ -51,6 +52,7 @@ class CellShell(ZMQInteractiveShell):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
         self.lost_names: dict[str, Loss] = {}
+        self.invocations: list[CellInvocation] = []
 
     @property
     def ipython_dir(self) -> str:  # type: ignore[override]
@@ -170,6 +172,7 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
     kernel.cell_shell.displayhook.get_execution_count = lambda: kernel.cell_shell.execution_count
     # ipykernel's application loads it, so that %store is there.
     kernel.cell_shell.extension_manager.load_extension("storemagic")
+    kernel.cell_shell.register_magics(InvocationMagics)
     sys.stdout = CellStream("stdout", channel, 1)
     sys.stderr = CellStream("stderr", channel, 2)
     return kernel

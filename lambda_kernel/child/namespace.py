@@ -9,10 +9,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
 from lambda_kernel.child import cell_history, randomness, side_state
+from lambda_kernel.child.invocations import KEPT, CellInvocation
 from lambda_kernel.child.losses import Loss, loss_of, tell, type_name
 from lambda_kernel.child.pickling import SessionPickler, SessionUnpickler, read_around
 from lambda_kernel.child.snapshot_file import (
@@ -111,6 +112,7 @@ class WholeNamespace:
         for line in side_state.apply(self._baseline, settings["side"]):
             sys.stderr.write(f"{line}\n")
         cell_history.apply(shell, settings["history"])
+        shell.invocations[:] = [CellInvocation(*line) for line in settings["invocations"]]
         shell.lost_names.update({name: Loss(**loss) for name, loss in settings["lost"].items()})
         self._load(shell, reader, settings)
         for name, own in settings["aliases"].items():
@@ -135,6 +137,7 @@ class WholeNamespace:
             "aliases": aliases,
             "lost": {name: loss.to_dict() for name, loss in (known | lost).items()},
             "history": cell_history.collect(shell, self._sources),
+            "invocations": [astuple(line) for line in shell.invocations[-KEPT:]],
             "side": side_state.collect(self._baseline),
             "randomness": randomness.collect(self._randomness),
         }

@@ -118,6 +118,10 @@ def _request(cell: Cell) -> CellRequest:
         execution_count=invocation.execution_count,
         workdir=cell.plan.workdir,
         home=cell.home,
+        environment={
+            "LKG_CONTAINER_ID": cell.container.settings.container_id,
+            "LKG_REQUEST_ID": invocation.request_id,
+        },
         seeds=invocation.seeds,
         limits=CellLimits(snapshot_bytes=invocation.limits.snapshot_bytes),
     )

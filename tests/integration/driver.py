@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,11 +119,14 @@ class NotebookClient:
         self.token = token
         self.session_id = uuid.uuid4().hex
         url = gateway.url.replace("http", "ws", 1)
-        self.socket = connect(
-            f"{url}/api/kernels/{kernel_id}/channels?session_id={self.session_id}",
-            additional_headers={"Authorization": f"token {token}"},
-            max_size=None,
-            compression=None,
+        self._open = ExitStack()
+        self.socket = self._open.enter_context(
+            connect(
+                f"{url}/api/kernels/{kernel_id}/channels?session_id={self.session_id}",
+                additional_headers={"Authorization": f"token {token}"},
+                max_size=None,
+                compression=None,
+            )
         )
 
     def send(self, msg_type: str, content: dict[str, Any], channel: str = "shell") -> str:
@@ -178,7 +181,7 @@ class NotebookClient:
                 return message["content"]
 
     def close(self) -> None:
-        self.socket.close()
+        self._open.close()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 from pathlib import Path
@@ -13,23 +14,10 @@ import pytest
 from tests.integration.driver import COMMAND, Gateway, NotebookClient, a_gateway
 
 
-def processes_naming(text: str) -> list[str]:
-    """Return the command lines of all processes that name ``text``."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if text in line and entry.name != str(os.getpid()):
-            found.append(line)
-    return found
-
-
 def descendants(pid: int) -> set[int]:
     """Return the processes below ``pid``."""
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
             stat = (entry / "stat").read_text()
         except OSError:
@@ -219,8 +207,6 @@ def _wait_for_end(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        import select
-
         assert select.select([handle], [], [], 10)[0], f"process {pid} is still there"
     finally:
         os.close(handle)

@@ -108,7 +108,8 @@ def test_no_credential_is_in_the_child_and_its_parent_cannot_be_read(
 ) -> None:
     run = kernel.execute(
         "import os\n"
-        "print([n for n in os.environ if n.startswith(('AWS_', 'LKG_HANDLER'))])\n"
+        "words = ('KEY', 'SECRET', 'TOKEN', 'CREDENTIAL', 'RUNTIME', 'ENDPOINT', 'HANDLER')\n"
+        "print([n for n in os.environ if any(word in n.upper() for word in words)])\n"
         "for pid in sorted({os.getppid(), 1}):\n"
         "    for name in ('environ', 'mem', 'maps', 'auxv'):\n"
         "        try:\n"
@@ -142,7 +143,8 @@ def test_output_streams_while_the_cell_runs(kernel: NotebookClient) -> None:
 def test_an_error_commits_what_ran_before_it(kernel: NotebookClient) -> None:
     run = kernel.execute("kept = 5\n1 / 0")
     assert run.reply["ename"] == "ZeroDivisionError"
-    assert any("1 / 0" in line for line in run.reply["traceback"])
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(run.reply["traceback"]))
+    assert "1 / 0" in plain
     assert kernel.execute("kept").result == "5"
 
 

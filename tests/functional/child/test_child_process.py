@@ -210,3 +210,24 @@ def test_a_prepared_child_that_was_killed_is_not_missed(notebook: Notebook) -> N
     result = notebook.zygote.finish(notebook.start("1 + 1"))
 
     assert result.text == "2"
+
+
+def test_a_copy_that_the_cell_forked_neither_answers_nor_saves(notebook: Notebook) -> None:
+    code = "import os\nx = 'original'\nif os.fork() == 0:\n    x = 'copy'\nelse:\n    os.wait()\nx"
+
+    assert notebook.run(code).text == "'original'"
+    assert notebook.run("x").text == "'original'"
+
+
+def test_a_session_knows_where_its_cells_ran(notebook: Notebook) -> None:
+    notebook.environment = {"LKG_CONTAINER_ID": "c1", "LKG_REQUEST_ID": "r1"}
+    notebook.run("1")
+    notebook.environment = {"LKG_CONTAINER_ID": "c2", "LKG_REQUEST_ID": "r2"}
+
+    table = notebook.run("%invocations").text.splitlines()
+
+    assert [line.split() for line in table] == [
+        ["cell", "container", "invocation"],
+        ["[1]", "c1", "r1"],
+        ["[2]", "c2", "r2"],
+    ]

@@ -1,0 +1,112 @@
+"""JupyterLab in Chromium, as a person sees it: open the quickstart, run all, look at the plot."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.driver import Gateway, a_gateway
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def lab_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway for JupyterLab to connect to."""
+    with a_gateway(tmp_path_factory.mktemp("lab") / "state") as running:
+        yield running
+
+
+@pytest.fixture
+def lab_url(lab_gateway: Gateway, tmp_path: Path) -> Iterator[str]:
+    """JupyterLab started as a user would: `jupyter lab --gateway-url`."""
+    shutil.copy(ROOT / "notebooks" / "quickstart.ipynb", tmp_path)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER")}
+    for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        environment[name] = str(tmp_path / name.lower())
+    lab = subprocess.Popen(
+        [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
+        + ["--port=0", f"--ServerApp.root_dir={tmp_path}", "--ServerApp.log_level=INFO"]
+        + ["--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+        + ["--gateway-url", lab_gateway.url, "--GatewayClient.auth_token", lab_gateway.token],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert lab.stderr is not None
+    url = ""
+    while not url:
+        line = lab.stderr.readline()
+        assert line, "JupyterLab did not start"
+        found = re.search(r"http://127\.0\.0\.1:\d+/lab\?token=\w+", line)
+        url = found.group() if found else ""
+    yield url
+    lab.send_signal(signal.SIGTERM)
+    lab.stderr.close()
+    lab.wait(20)
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    """A page in Debian's Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    executable = shutil.which("chromium")
+    assert executable, "install Debian's package chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=executable, args=CHROMIUM_ARGUMENTS, headless=True
+        )
+        opened = browser.new_page(viewport={"width": 1300, "height": 3600})
+        yield opened
+        browser.close()
+
+
+def test_the_quickstart_runs_in_jupyterlab_and_shows_its_plot(page: Page, lab_url: str) -> None:
+    from playwright.sync_api import expect
+
+    page.goto(lab_url.replace("/lab?", "/lab/tree/quickstart.ipynb?"))
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    expect(cells.first).to_be_visible(timeout=60_000)
+    expect(page.locator(".jp-KernelName", has_text="Python 3 (Lambda)").first).to_be_visible(
+        timeout=30_000
+    )
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    count = cells.count()
+    last = cells.nth(count - 1).locator(".jp-InputArea-prompt")
+    expect(last).to_have_text(re.compile(rf"\[{count}\]"), timeout=120_000)
+    shots = Path(os.environ.get("SCREENSHOT_DIR", "/tmp"))
+    page.screenshot(path=shots / "quickstart-in-jupyterlab.png")
+    image = page.locator(".jp-OutputArea-output img").first
+    expect(image).to_be_visible()
+    assert image.evaluate("element => element.naturalWidth") > 200
+    notebook = page.locator(".jp-Notebook")
+    expect(notebook).to_contain_text("Hello reader")
+    expect(notebook).to_contain_text("PermissionError")
+    expect(page.locator(".jp-OutputArea-output[data-mime-type*='error']")).to_have_count(0)
