@@ -26,7 +26,7 @@ from lambda_kernel.contract.cell_protocol import (
 )
 from lambda_kernel.contract.frames import BadFrame, PartsReader
 from lambda_kernel.contract.schema import InvalidField
-from lambda_kernel.serving import child_messages, sampling
+from lambda_kernel.serving import child_messages, sampling, sweep
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (
     CellEnded,
@@ -43,7 +43,9 @@ from lambda_kernel.serving.zygotes import Zygote
 logger = logging.getLogger(__name__)
 
 SAMPLE_S = 0.05
-KILL_WAIT_S = 2.0
+REAP_WAIT_S = 0.5
+"""For the zygote to report a child that is dead: a stopped zygote
+never does, and the commit grace is short."""
 READ_BYTES = 256 * 1024
 DRAIN_READS = 1024
 
@@ -118,7 +120,7 @@ class CellRun:
         self._reply: ChildMessage | None = None
         self._snapshot: SnapshotReport | None = None
         self._ended: CellEnded | None = None
-        self._kill_by: float | None = None
+        self._reap_by: float | None = None
         self.peak_memory_bytes = 0
         self.started = False
 
@@ -173,11 +175,15 @@ class CellRun:
         """Whether the zygote must be replaced."""
         return self._gone
 
+    @property
+    def _is_complete(self) -> bool:
+        return self._reply is not None and (self._kind != "execute" or self._snapshot is not None)
+
     def _pump(self) -> None:
         next_sample = self._clock() + SAMPLE_S
         while self._status is None and not self._gone:
             now = self._clock()
-            wait_s = min(next_sample, self._kill_by or self._limits.deadline) - now
+            wait_s = min(next_sample, self._reap_by or self._limits.deadline) - now
             for descriptor, _ in self._poll.poll(max(0.0, wait_s * 1000)):
                 reader = self._readers.get(descriptor)
                 if reader is not None:
@@ -189,8 +195,8 @@ class CellRun:
             self._check_time(now)
 
     def _check_time(self, now: float) -> None:
-        if self._kill_by is not None:
-            if now >= self._kill_by:
+        if self._reap_by is not None:
+            if now >= self._reap_by:
                 # A stopped or dead zygote reaps nobody: it is replaced.
                 self._gone = True
         elif now >= self._limits.deadline:
@@ -261,6 +267,8 @@ class CellRun:
             chunk = b""
         if not chunk:
             self._unwatch(frames.fileno())
+            if self._is_complete and self._reap_by is None:
+                self._reap_by = self._clock() + REAP_WAIT_S
             return False
         try:
             for data, buffers in self._parts.feed(chunk):
@@ -311,7 +319,10 @@ class CellRun:
         return False
 
     def _sample(self) -> None:
-        if self._pid is None or self._kill_by is not None:
+        if self._pid is None or self._reap_by is not None:
+            return
+        if not sweep.is_alive(self._pid):
+            self._reap_by = self._clock() + REAP_WAIT_S
             return
         zygote = sampling.read(self._zygote.pid)
         cell = [m for pid in self._sweeper.strangers() if (m := sampling.read(pid)) is not None]
@@ -328,8 +339,7 @@ class CellRun:
     def _end(self, reason: CellEnded) -> None:
         """Kill the cell and remember why; the loop goes on until it is reaped."""
         self._ended = self._ended or reason
-        if self._kill_by is None:
-            self._kill_by = self._clock() + KILL_WAIT_S
+        self._reap_by = self._clock() + REAP_WAIT_S
         if self._pid is None:
             self._gone = True
             return

@@ -123,11 +123,6 @@ def _check_probe(cell: Cell) -> None:
         raise ProbeFailed("this container's isolation is worse than demanded: no cell runs here")
 
 
-def _check_probe(cell: Cell) -> None:
-    if not cell.container.may_serve:
-        raise ProbeFailed("this container's isolation is worse than demanded: no cell runs here")
-
-
 def _close(cell: Cell) -> None:
     # What was narrowed for this invocation is not used for anything else.
     cell.container.use(None)

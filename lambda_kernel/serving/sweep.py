@@ -156,6 +156,11 @@ class Sweeper:
                 return
 
 
+def is_alive(pid: int) -> bool:
+    """Return whether ``pid`` runs; a zombie does not."""
+    return _state(pid) not in {"Z", "X", ""}
+
+
 def _removed(path: str) -> bool:
     try:
         trees.remove(path)

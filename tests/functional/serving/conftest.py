@@ -1,0 +1,196 @@
+"""The serving process in this process: real zygote and children, S3 and STS in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lambda_kernel
+from lambda_kernel.contract import frames, keys
+from lambda_kernel.contract.frames import Frame, FrameKind, FrameReader
+from lambda_kernel.contract.invocation import CellMessage, Head, Invocation
+from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.outcome import Outcome, Probe
+from lambda_kernel.contract.scope import Scope
+from lambda_kernel.isolation import code, interpreter
+from lambda_kernel.serving import handler
+from lambda_kernel.serving.cache import DownloadCache
+from lambda_kernel.serving.container import ZYGOTE_ENVIRONMENT, Container, Settings
+from lambda_kernel.serving.credentials import Credentials
+from lambda_kernel.serving.homes import Homes
+from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer
+from lambda_kernel.serving.parallel import CallCount, Pool
+from lambda_kernel.serving.runtime_api import Event
+from lambda_kernel.serving.snapshots import ChunkCache, Snapshots
+from lambda_kernel.serving.sweep import Sweeper
+from lambda_kernel.serving.zygotes import ZygoteLaunch, Zygotes
+
+FRAME_KEY = b"k" * 32
+STACK = Stack()
+
+
+class Stream:
+    """Takes frames as the gateway does."""
+
+    def __init__(self, key: bytes) -> None:
+        self._reader = FrameReader(key)
+        self.frames: list[Frame] = []
+
+    def send(self, chunk: bytes) -> None:
+        self.frames += self._reader.feed(chunk)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one invocation gave."""
+
+    outcome: Outcome
+    frames: list[Frame]
+    usable: bool
+
+    def contents(self, msg_type: str) -> list[dict[str, Any]]:
+        return [
+            f.data["content"]
+            for f in self.frames
+            if f.kind is FrameKind.MESSAGE and f.data["msg_type"] == msg_type
+        ]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [frame.kind.name for frame in self.frames]
+
+    @property
+    def result(self) -> str:
+        (content,) = self.contents("execute_result")
+        return str(content["data"]["text/plain"])
+
+    def text(self, name: str) -> str:
+        return "".join(c["text"] for c in self.contents("stream") if c["name"] == name)
+
+
+@dataclass
+class Kernel:
+    """A kernel as the gateway keeps it: its head, and what its invocations have in common."""
+
+    container: Container
+    scope: Scope = field(default_factory=lambda: Scope(user="u1"))
+    kernel_id: str = "12345678-1234-1234-1234-123456789012"
+    seq: int = 0
+    head: Head | None = None
+    workdir_name: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def invocation(self, source: str, **fields: Any) -> Invocation:
+        self.seq += 1
+        run = fields.get("run")
+        facts: dict[str, Any] = {
+            "request_id": secrets.token_hex(16),
+            "kernel_id": self.kernel_id,
+            "seq": self.seq,
+            "parent_head": self.head,
+            "scope": self.scope,
+            "workdir_name": self.workdir_name,
+            "msg": CellMessage(header={"msg_id": "m"}, content={"code": source}),
+            "execution_count": self.seq,
+            "write_prefix": keys.workspace_prefix(self.scope.user, "default", run),
+            "nonce": secrets.token_hex(16),
+        }
+        return Invocation(**facts | fields)
+
+    def run(self, source: str, **fields: Any) -> Answer:
+        return self.send(self.invocation(source, **fields))
+
+    def send(self, invocation: Invocation) -> Answer:
+        body = json.dumps(invocation.to_dict()).encode()
+        key = frames.invocation_key(FRAME_KEY, invocation.request_id, invocation.nonce)
+        stream = Stream(key)
+        event = Event(aws_request_id="aws-1", deadline_ms=0, body=body)
+        usable = handler.handle(event, stream, self.container)
+        outcome = Outcome.from_dict(stream.frames[-1].data)
+        if outcome.committed:
+            self.head = outcome.head
+        return Answer(outcome, stream.frames, usable)
+
+
+def _descendants() -> list[int]:
+    found: list[int] = []
+    waiting = [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            try:
+                children = [int(word) for word in task.read_text().split()]
+            except OSError:
+                continue
+            found += children
+            waiting += children
+    return found
+
+
+@pytest.fixture(scope="session")
+def launch() -> ZygoteLaunch:
+    return ZygoteLaunch(
+        interpreter_fd=interpreter.open_exec_only(),
+        code_fd=code.sealed_package(Path(lambda_kernel.__file__).parent),
+        environment={**ZYGOTE_ENVIRONMENT, "PATH": os.environ["PATH"]},
+    )
+
+
+@pytest.fixture
+def store() -> MemoryObjectStore:
+    return MemoryObjectStore()
+
+
+@pytest.fixture
+def container(launch: ZygoteLaunch, store: MemoryObjectStore) -> Iterator[Container]:
+    # Homes stand below /tmp, as in a container; the sweep sees descendants of this process only.
+    with tempfile.TemporaryDirectory(prefix="lkg-test-", dir="/tmp") as root:
+        count = CallCount()
+        pool = Pool(count)
+        sweeper = Sweeper({os.getpid()}, {}, visible=_descendants)
+        zygotes = Zygotes(launch, sweeper)
+        made = Container(
+            settings=Settings(
+                stack=STACK,
+                handler_digest="0" * 64,
+                tier="process",
+                preload=(),
+                ephemeral_bytes=2 * 1024**3,
+                memory_bytes=2 * 1024**3,
+                container_id="container-1",
+                runtime_api="",
+                allow_degraded=False,
+                alone_on_machine=False,
+            ),
+            frame_key=FRAME_KEY,
+            store=store,
+            use=lambda credentials: None,
+            execution_role=Credentials(access_key_id="role", secret_access_key="role"),
+            assumer=MemoryRoleAssumer(),
+            count=count,
+            pool=pool,
+            cache=DownloadCache.open(Path(root, "cache"), 1024**3),
+            homes=Homes(store, STACK.state, root),
+            snapshots=Snapshots(store, STACK.state, pool, ChunkCache(1024**2 * 64)),
+            zygotes=zygotes,
+            sweeper=sweeper,
+            probe=Probe(
+                tier="process", clean_environment=True, non_dumpable=True, memory_limit="sampled"
+            ),
+            shadowable=frozenset(),
+        )
+        yield made
+        zygotes.close()
+        pool.close()
+
+
+@pytest.fixture
+def kernel(container: Container) -> Kernel:
+    return Kernel(container)
