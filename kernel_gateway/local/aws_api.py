@@ -9,7 +9,7 @@ import json
 import logging
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -18,11 +18,11 @@ from tornado.iostream import StreamClosedError
 from tornado.web import Application, RequestHandler, stream_request_body
 
 from kernel_gateway.local import event_stream
-from kernel_gateway.local.invokes import Invoke
+from kernel_gateway.local.invokes import FunctionError, Invoke
 from kernel_gateway.local.lambda_service import FunctionNotFound, LambdaService, TooManyRequests
 from kernel_gateway.local.runtime_api import BUFFERED_RESPONSE_BYTES
 from kernel_gateway.local.sigv4 import SignatureRefused, SignedRequest, verify
-from kernel_gateway.local.sts_front import NoDelayServer, StsFront, StsHandler
+from kernel_gateway.local.sts_front import NoDelayServer, StsFront, StsHandler, no_log
 
 logger = logging.getLogger(__name__)
 
@@ -179,9 +179,11 @@ class InvokeHandler(_LambdaHandler):
             self.set_header("X-Amz-Function-Error", "Unhandled")
             await self.finish(error.body)
         elif len(body) > BUFFERED_RESPONSE_BYTES:
-            raise_size = {"errorType": "Function.ResponseSizeTooLarge"}
+            too_large = FunctionError.create(
+                "Function.ResponseSizeTooLarge", "the response is larger than Invoke may return"
+            )
             self.set_header("X-Amz-Function-Error", "Unhandled")
-            await self.finish(json.dumps(raise_size))
+            await self.finish(too_large.body)
         else:
             await self.finish(bytes(body))
 
@@ -219,14 +221,11 @@ def serve_host(
             ),
             ("/", StsHandler, {"front": front, "source": "host"}),
         ],
-        log_function=_no_log,
+        log_function=no_log,
     )
     server = NoDelayServer(application, max_body_size=REQUEST_BYTES)
     server.add_sockets([listener])
     return server
-
-
-_no_log: Callable[[RequestHandler], None] = lambda handler: None  # noqa: E731
 
 
 def _plain_name(function: str) -> str:

@@ -22,6 +22,7 @@ from kernel_gateway.local.bubblewrap import (
 )
 from kernel_gateway.local.container_init import PORTS
 from kernel_gateway.local.container_log import ContainerLog
+from kernel_gateway.local.sandbox import start_sandbox
 
 logger = logging.getLogger(__name__)
 
@@ -85,40 +86,33 @@ class BubblewrapContainer:
             StartError: bubblewrap or the shim failed; the message says what to do.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        info_read, info_write = os.pipe()
-        files = {path: _memory_file(content) for path, content in SYNTHETIC_FILES.items()}
-        argv = container_argv(spec, control_fd=theirs.fileno(), info_fd=info_write, file_fds=files)
-        given = [theirs.fileno(), info_write, *files.values()]
+        control_fd = theirs.fileno()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                pass_fds=given,
-                env={},
-                cwd="/",
+            process, first_pid = await start_sandbox(
+                lambda info_fd, file_fds: container_argv(
+                    spec, control_fd=control_fd, info_fd=info_fd, file_fds=file_fds
+                ),
+                files=SYNTHETIC_FILES,
+                pass_fds=[control_fd],
+                environment={},
+                output=asyncio.subprocess.PIPE,
             )
-        except OSError as error:
+        except BaseException:
             ours.close()
-            os.close(info_read)
-            raise StartError(f"bubblewrap cannot be run: {error}") from error
+            raise
         finally:
             theirs.close()
-            for fd in (info_write, *files.values()):
-                os.close(fd)
         followers = asyncio.ensure_future(_follow(process, log))
         try:
+            if not first_pid:
+                raise ValueError("bubblewrap ended early")
             async with asyncio.timeout(START_TIMEOUT_S):
-                first_pid = await _first_pid(info_read)
                 listeners = await _receive_listeners(ours)
-        except (TimeoutError, ValueError, OSError) as error:
+        except BaseException as error:
             ours.close()
             await _end(process, followers)
-            raise StartError(start_problem(log.tail)) from error
-        except asyncio.CancelledError:
-            ours.close()
-            await _end(process, followers)
+            if isinstance(error, TimeoutError | ValueError | OSError):
+                raise StartError(start_problem(log.tail)) from error
             raise
         return cls(
             process,
@@ -154,13 +148,6 @@ class BubblewrapContainer:
                 os.kill(self._first_pid, signal.SIGKILL)
 
 
-def _memory_file(content: str) -> int:
-    fd = os.memfd_create("synthetic")
-    os.write(fd, content.encode())
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
 async def _end(process: asyncio.subprocess.Process, followers: asyncio.Task[None]) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
@@ -172,20 +159,6 @@ async def _follow(process: asyncio.subprocess.Process, log: ContainerLog) -> Non
     assert process.stdout is not None  # noqa: S101  (both were asked for)
     assert process.stderr is not None  # noqa: S101
     await asyncio.gather(log.follow(process.stdout, "stdout"), log.follow(process.stderr, "stderr"))
-
-
-async def _first_pid(info_read: int) -> int:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(info_read, "rb", 0)
-    )
-    try:
-        return int(json.loads(await reader.readuntil(b"}"))["child-pid"])
-    except asyncio.IncompleteReadError as error:
-        raise ValueError("bubblewrap ended early") from error
-    finally:
-        transport.close()
 
 
 async def _receive_listeners(control: socket.socket) -> Listeners:

@@ -69,9 +69,13 @@ class ContainerLauncher:
         except BaseException:
             log.close()
             raise
-        listeners = container.listeners
-        relay = await Relay.open(listeners.s3, self.storage)
-        server = serve_container(self.front, listeners.aws, f"{function.name}/{container_id}")
+        try:
+            relay = await Relay.open(container.listeners.s3, self.storage)
+            source = f"{function.name}/{container_id}"
+            server = serve_container(self.front, container.listeners.aws, source)
+        except BaseException:
+            container.kill()
+            raise
 
         async def close() -> None:
             await relay.close()

@@ -15,6 +15,7 @@ from pathlib import Path
 from kernel_gateway.errors import StartError
 from kernel_gateway.local.bubblewrap import find_bwrap, start_problem
 from kernel_gateway.local.relay import UnixAddress
+from kernel_gateway.local.sandbox import start_sandbox
 from kernel_gateway.local.storage_config import (
     SOCKET_NAME,
     StorageKeys,
@@ -59,6 +60,7 @@ class StorageProcess:
         storage = cls(state_dir, stack, keys)
         for folder in (storage._data, storage._sockets, storage._log_path.parent):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        storage._log_path.unlink(missing_ok=True)
         await storage._spawn()
         return storage
 
@@ -108,6 +110,8 @@ class StorageProcess:
         self.socket_path.unlink(missing_ok=True)
 
     def _signal(self, number: signal.Signals) -> None:
+        if not self._first_pid:
+            return  # bubblewrap ended before it made a process
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._first_pid, number)
 
@@ -149,37 +153,25 @@ class StorageProcess:
 
     async def _spawn(self) -> None:
         self.socket_path.unlink(missing_ok=True)
-        info_read, info_write = os.pipe()
-        files = {
-            "/etc/s3.json": _memory_file(json.dumps(identities(self._keys))),
-            "/etc/iam.json": _memory_file(json.dumps(iam(self._stack, self._keys))),
-        }
-        argv = sandbox_argv(
-            bwrap=find_bwrap(),
-            weed=find_weed(),
-            data=self._data,
-            sockets=self._sockets,
-            as_root=os.geteuid() == 0,
-            info_fd=info_write,
-            file_fds=files,
-        )
-        try:
-            with self._log_path.open("ab") as log:
-                self._process = await asyncio.create_subprocess_exec(
-                    *argv,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[info_write, *files.values()],
-                    env=environment(self._keys),
-                    cwd="/",
-                )
-        except OSError as error:
-            raise StartError(f"bubblewrap cannot be run: {error}") from error
-        finally:
-            for fd in (info_write, *files.values()):
-                os.close(fd)
-        self._first_pid = await _read_pid(info_read)
+        bwrap, weed = find_bwrap(), find_weed()
+        with self._log_path.open("ab") as log:
+            self._process, self._first_pid = await start_sandbox(
+                lambda info_fd, file_fds: sandbox_argv(
+                    bwrap=bwrap,
+                    weed=weed,
+                    data=self._data,
+                    sockets=self._sockets,
+                    as_root=os.geteuid() == 0,
+                    info_fd=info_fd,
+                    file_fds=file_fds,
+                ),
+                files={
+                    "/etc/s3.json": json.dumps(identities(self._keys)),
+                    "/etc/iam.json": json.dumps(iam(self._stack, self._keys)),
+                },
+                environment=environment(self._keys),
+                output=log,
+            )
 
 
 def find_weed() -> str:
@@ -192,28 +184,6 @@ def find_weed() -> str:
             "give the S3 endpoint of another server"
         )
     return found
-
-
-def _memory_file(content: str) -> int:
-    fd = os.memfd_create("config")
-    os.write(fd, content.encode())
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-async def _read_pid(info_read: int) -> int:
-    """Return the first process's pid; 0 where bubblewrap ended before it made one."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(info_read, "rb", 0)
-    )
-    try:
-        return int(json.loads(await reader.readuntil(b"}"))["child-pid"])
-    except asyncio.IncompleteReadError:
-        return 0
-    finally:
-        transport.close()
 
 
 async def _accepts(address: UnixAddress) -> bool:

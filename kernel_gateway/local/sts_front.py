@@ -151,12 +151,12 @@ def serve_container(front: StsFront, listener: socket.socket, source: str) -> No
         source: its name in the record.
     """
     application = Application(
-        [("/", StsHandler, {"front": front, "source": source})], log_function=_no_log
+        [("/", StsHandler, {"front": front, "source": source})], log_function=no_log
     )
     server = NoDelayServer(application, max_body_size=STS_BODY_BYTES)
     server.add_sockets([listener])
     return server
 
 
-def _no_log(handler: RequestHandler) -> None:
+def no_log(handler: RequestHandler) -> None:
     """Write no line per request: the record of AssumeRole is the log."""

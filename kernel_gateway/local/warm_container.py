@@ -135,7 +135,7 @@ class WarmContainer:
         self._timer = loop.call_later(INIT_TIMEOUT_S, self._init_timed_out)
         try:
             launched = self._launched = await launcher.launch(self.function, self.id)
-        except StartError as error:
+        except (StartError, OSError) as error:
             self._cancel_timer()
             self.init_error = FunctionError.create("Runtime.StartError", str(error))
             logger.exception("container could not be started", extra={"container_id": self.id})
