@@ -37,7 +37,8 @@ class FrameKind(IntEnum):
     REPLY = 3
     """The reply body: ``{"msg_type", "content", "metadata"}``."""
     OUTCOME = 4
-    """The last frame: an Outcome."""
+    """The last frame: an Outcome. Its one buffer, if any, is the stored commit: where that is small
+    it spares the gateway a GET before the next cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
