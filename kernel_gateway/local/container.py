@@ -104,8 +104,6 @@ class BubblewrapContainer:
             theirs.close()
         followers = asyncio.ensure_future(_follow(process, log))
         try:
-            if not first_pid:
-                raise ValueError("bubblewrap ended early")
             async with asyncio.timeout(START_TIMEOUT_S):
                 listeners = await _receive_listeners(ours)
         except BaseException as error:
@@ -141,7 +139,7 @@ class BubblewrapContainer:
 
     def kill(self) -> None:
         """Kill every process in it; does nothing where it has ended."""
-        if self._process.returncode is None:
+        if self._process.returncode is None and self._first_pid:
             # The end of a pid namespace's first process is the end of all of them; bubblewrap,
             # its parent, then ends by itself.
             with contextlib.suppress(ProcessLookupError):
