@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,27 +48,25 @@ def lab_url(lab_gateway: Gateway, tmp_path: Path) -> Iterator[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER")}
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         environment[name] = str(tmp_path / name.lower())
-    lab = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
-        + ["--port=0", f"--ServerApp.root_dir={tmp_path}", "--ServerApp.log_level=INFO"]
-        + ["--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-        + ["--gateway-url", lab_gateway.url, "--GatewayClient.auth_token", lab_gateway.token],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-    )
-    assert lab.stderr is not None
-    url = ""
-    while not url:
-        line = lab.stderr.readline()
-        assert line, "JupyterLab did not start"
-        found = re.search(r"http://127\.0\.0\.1:\d+/lab\?token=\w+", line)
-        url = found.group() if found else ""
-    yield url
+    log = tmp_path / "lab.log"
+    with log.open("w") as stderr:
+        lab = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--port=0"]
+            + ["--ip=127.0.0.1", f"--ServerApp.root_dir={tmp_path}"]
+            + ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+            + ["--gateway-url", lab_gateway.url, "--GatewayClient.auth_token", lab_gateway.token],
+            stderr=stderr,
+            stdout=subprocess.DEVNULL,
+            env=environment,
+            cwd=tmp_path,
+        )
+    while "Use Control-C to stop" not in log.read_text():
+        assert lab.poll() is None, log.read_text()
+        time.sleep(0.1)
+    found = re.search(r"http://127\.0\.0\.1:\d+/lab\?token=\w+", log.read_text())
+    assert found
+    yield found.group()
     lab.send_signal(signal.SIGTERM)
-    lab.stderr.close()
     lab.wait(20)
 
 
