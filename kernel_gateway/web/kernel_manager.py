@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_server.prometheus.metrics import KERNEL_CURRENTLY_RUNNING_TOTAL
@@ -48,6 +48,15 @@ class LambdaKernelManager(AsyncMappingKernelManager):
     @default("default_kernel_name")
     def _default_kernel_name_default(self) -> str:
         return DEFAULT_NAME
+
+    def begin(self) -> None:
+        """Count the kernels of earlier gateways, and cull from now on where that is configured.
+
+        To be called outside of any request: what is begun here keeps the context it began in.
+        """
+        for kernel in self.registry.all():
+            KERNEL_CURRENTLY_RUNNING_TOTAL.labels(type=kernel.spec_name).inc()
+        cast("Any", self).initialize_culler()
 
     async def start_kernel(  # type: ignore[override]
         self,

@@ -14,6 +14,8 @@ from kernel_gateway.errors import GatewayError
 
 BLOCK_BYTES = 1 << 18
 TIMEOUT_S = 120
+UPLOAD_TIMEOUT_S = 3600
+"""The gateway answers an upload when S3 has all of it."""
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that were just moved."""
@@ -113,8 +115,9 @@ class RestClient:
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         )
+        timeout_s = UPLOAD_TIMEOUT_S if method == "PUT" else TIMEOUT_S
         connection = kind(
-            parts.hostname or "", parts.port, timeout=TIMEOUT_S, blocksize=BLOCK_BYTES
+            parts.hostname or "", parts.port, timeout=timeout_s, blocksize=BLOCK_BYTES
         )
         try:
             connection.request(

@@ -7,7 +7,7 @@ import logging
 import secrets
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jupyter_server.serverapp import ServerApp, random_ports
 from tornado.httpserver import HTTPServer
@@ -111,6 +111,7 @@ class GatewayServer(ServerApp):
             "disable_check_xsrf": True,
         }
         server.initialize(argv=[], find_extensions=False)
+        cast("LambdaKernelManager", server.kernel_manager).begin()
         return server
 
     @property

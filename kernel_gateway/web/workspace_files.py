@@ -99,7 +99,7 @@ class FileStore(Protocol):
         """Return the file's attributes and its bytes as a stream (raises NotFound)."""
 
     async def put(self, key: str, body: BinaryIO, attributes: FileAttributes) -> None:
-        """Store what ``body`` holds from its position on."""
+        """Store what the file ``body``, read from its beginning, holds."""
 
     async def delete(self, key: str) -> None:
         """Delete the file (raises NotFound)."""
@@ -148,16 +148,21 @@ class S3FileStore:
         )
 
     async def put(self, key: str, body: BinaryIO, attributes: FileAttributes) -> None:
-        """Store what ``body`` holds; large files go in parts, a few of them in memory at once."""
+        """Store what the file ``body`` holds; a large one goes in parts."""
         transfer = TransferConfig(
             multipart_threshold=PART_BYTES,
             multipart_chunksize=PART_BYTES,
             max_concurrency=PART_THREADS,
         )
 
+        # By a path, so that parts are read as they are sent: of an open file boto3 keeps ten in
+        # memory. The file itself has no name.
+        path = f"/proc/self/fd/{body.fileno()}"
+
         def upload() -> None:
-            self._client.upload_fileobj(
-                body,
+            body.flush()
+            self._client.upload_file(
+                path,
                 self._bucket,
                 key,
                 ExtraArgs={"Metadata": attributes.to_metadata()},
@@ -266,7 +271,8 @@ class MemoryFileStore:
         return OpenFile(size_bytes=len(body), attributes=attributes, chunks=chunks())
 
     async def put(self, key: str, body: BinaryIO, attributes: FileAttributes) -> None:
-        """Store what ``body`` holds from its position on."""
+        """Store what the file ``body``, read from its beginning, holds."""
+        body.seek(0)
         self.files[key] = (body.read(), attributes)
 
     async def delete(self, key: str) -> None:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class EchoFunction:
         outcome = Outcome(status=Status.OK, started=True, committed=False, nonce=invocation.nonce)
         commit = Commit(
             kernel_id=invocation.kernel_id,
-            scope_hash=invocation.scope_hash if hasattr(invocation, "scope_hash") else "",
+            scope_hash=invocation.scope.hash,
             seq=invocation.seq,
             parent=invocation.parent_head,
             request_id=invocation.request_id,
@@ -91,6 +92,16 @@ class EchoFunction:
 
 
 @dataclass
+class Clock:
+    """The time as kernels see it."""
+
+    behind: timedelta = timedelta()
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) - self.behind
+
+
+@dataclass
 class WebGateway:
     """A server of this process and what it stands on."""
 
@@ -98,6 +109,7 @@ class WebGateway:
     registry: KernelRegistry
     function: EchoFunction
     files: MemoryFileStore
+    clock: Clock
 
     @property
     def url(self) -> str:
@@ -189,7 +201,9 @@ async def a_web_gateway(spool_dir: Path, config: Config | None = None) -> AsyncI
     await store.put(STACK.overflow, keys.frame_key_key(HANDLER_DIGEST), FRAME_KEY)
     function = EchoFunction(store)
     environments: dict[str, Environment] = read_environments([{"id": "small", "memory_mb": 512}])
+    clock = Clock()
     registry = await KernelRegistry.open(
+        now=clock,
         stack=STACK,
         handler_digest=HANDLER_DIGEST,
         store=store,
@@ -208,7 +222,7 @@ async def a_web_gateway(spool_dir: Path, config: Config | None = None) -> AsyncI
         spool_dir=spool_dir,
     )
     try:
-        yield WebGateway(server, registry, function, files)
+        yield WebGateway(server, registry, function, files, clock)
     finally:
         function.release.set()
         await server.aclose()

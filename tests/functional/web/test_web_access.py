@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -211,7 +213,7 @@ async def test_a_session_without_path_or_type_is_a_400(gateway: WebGateway, body
 async def test_an_execute_of_a_stranger_never_reaches_a_kernel(gateway: WebGateway) -> None:
     kernel_id = await gateway.start_kernel()
     async with gateway.channels(kernel_id) as socket:
-        await socket.send(__import__("json").dumps(execute_request("mine")))
+        await socket.send(json.dumps(execute_request("mine")))
         await socket.recv()
     with pytest.raises(InvalidStatus):
         async with gateway.channels(kernel_id, token="u1-a2") as socket:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
+from traitlets.config import Config
 from websockets.exceptions import InvalidStatus
 
-from tests.functional.web.server import WebGateway
+from tests.functional.web.server import WebGateway, a_web_gateway
 
 
 async def test_a_kernel_is_started_shown_and_ended(gateway: WebGateway) -> None:
@@ -158,3 +162,18 @@ async def test_restart_keeps_the_id_and_interrupt_of_an_idle_kernel_is_fine(
     assert restarted.status == 200
     assert restarted.json["id"] == kernel_id
     assert (await gateway.rest("POST", f"/api/kernels/{kernel_id}/interrupt")).status == 204
+
+
+async def test_only_kernels_that_nobody_used_for_long_are_culled(tmp_path: Path) -> None:
+    config = Config({"LambdaKernelManager": {"cull_idle_timeout": 3600}})
+    async with a_web_gateway(tmp_path, config) as gateway:
+        manager: Any = gateway.server.kernel_manager
+        gateway.clock.behind = timedelta(hours=2)
+        old, connected = [await gateway.start_kernel() for _ in range(2)]
+        async with gateway.channels(connected):
+            gateway.clock.behind = timedelta()
+            new = await gateway.start_kernel()
+            await manager.cull_kernels()
+        left = {k["id"] for k in (await gateway.rest("GET", "/api/kernels")).json}
+        assert old not in left
+        assert left == {connected, new}
