@@ -14,6 +14,7 @@ import logging
 import os
 import select
 import signal
+import site
 import socket
 import sys
 import warnings
@@ -227,13 +228,27 @@ def main(argv: Sequence[str]) -> int:
     _log_to_stderr()
     sock = socket.socket(fileno=args.fd)
     sock.set_inheritable(False)
-    hidden = sys.path[0] if sys.path and Path(sys.path[0]).is_dir() else None
+    hidden = own_path_entry()
+    # For the start of this process only: where our package and libpython are.
     os.environ.pop("PYTHONPATH", None)
+    os.environ.pop("LD_LIBRARY_PATH", None)
     kernel = build_kernel(FrameChannel())
     warm_up(kernel)
     preload = [name for name in args.preload.split(",") if name]
     Zygote(sock, kernel, preload, hidden).serve()
     return 0
+
+
+def own_path_entry() -> str | None:
+    """Return the entry of ``sys.path`` (folder or archive) that holds our package.
+
+    None where it is installed beside the user's packages. ``-m`` has put the current directory
+    first; the serving process's is ``/``, which nobody imports from.
+    """
+    if sys.path and sys.path[0] == "/":
+        del sys.path[0]
+    entry = str(Path(__file__).parents[2])
+    return None if entry in site.getsitepackages() else entry
 
 
 def _log_to_stderr() -> None:

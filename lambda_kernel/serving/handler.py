@@ -97,6 +97,7 @@ def _follow_the_line(cell: Cell) -> Outcome:
     status, message = Status.PROCESS_DIED, ""
     try:
         _check_probe(cell)
+        cell.container.zygotes.prepare()
         with cell.step("narrow"):
             narrow(cell)
         with cell.step("rehydrate"):

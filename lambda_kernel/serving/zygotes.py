@@ -10,6 +10,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lambda_kernel.contract import cell_protocol
 from lambda_kernel.isolation import code, interpreter
 from lambda_kernel.serving.sweep import Sweeper
 
@@ -95,6 +96,14 @@ class Zygotes:
             found = self._started[bare] = Zygote.start(self._launch, bare=bare)
             self._sweeper.adopt(found.pid)
         return found
+
+    def prepare(self) -> None:
+        """Let a child stand by for the next request; it warms while S3 and STS are asked.
+
+        It becomes the cell's process, or is a stranger to the next sweep: nothing is lost then.
+        """
+        with contextlib.suppress(OSError):
+            cell_protocol.send_prepare(self.get(bare=False).channel)
 
     def replace(self, zygote: Zygote) -> None:
         """End ``zygote``; the next ``get`` starts another."""

@@ -110,7 +110,8 @@ def test_what_is_not_mirrored_is_never_deleted(kernel: Kernel, store: MemoryObje
 
 def test_special_files_are_named_and_not_followed(kernel: Kernel, store: MemoryObjectStore) -> None:
     answer = kernel.run(
-        "import os; os.symlink('/etc/passwd', 'link'); os.mkfifo('pipe')\nopen('a\\nb', 'w').close()"
+        "import os; os.symlink('/etc/passwd', 'link'); os.mkfifo('pipe')\n"
+        "open('a\\nb', 'w').close()"
     )
     assert store.keys(STACK.workspaces) == []
     notices = answer.text("stderr")

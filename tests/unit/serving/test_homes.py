@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import tarfile
 from pathlib import Path
 
@@ -40,7 +39,7 @@ def test_a_home_survives_its_container(tmp_path: Path) -> None:
     second = Homes(store, "state", str(tmp_path))
     path = Path(second.restore(SCOPE, second.fetch_head(SCOPE)))
     assert (path / ".local" / "bin" / "tool").stat().st_mode & 0o777 == 0o755
-    assert os.readlink(path / "link") == "/usr/bin/python3"
+    assert (path / "link").readlink() == Path("/usr/bin/python3")
     assert (path / "empty").stat().st_mode & 0o777 == 0o711
     assert second.save(SCOPE) is None
 

