@@ -47,7 +47,8 @@ def total_bytes(cell: Iterable[ProcessMemory], zygote: ProcessMemory | None) -> 
     everyone = {**known, **({zygote.pid: zygote} if zygote else {})}
     total = 0
     for process in known.values():
-        origin = everyone.get(process.parent)
+        # An orphan came from the zygote too, by way of parents that are gone.
+        origin = everyone.get(process.parent, zygote)
         shared = 0
         if origin is not None and origin.command == process.command:
             shared = origin.resident_bytes

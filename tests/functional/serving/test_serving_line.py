@@ -384,3 +384,18 @@ def test_threads_and_descriptors_do_not_grow_from_cell_to_cell(kernel: Kernel) -
     assert after[0] <= before[0]
     assert after[1] <= before[1] + 8
     assert os.getpid() not in kernel.container.sweeper.strangers()
+
+
+def test_a_home_with_its_own_version_of_a_package_gets_a_zygote_without_it(
+    kernel: Kernel, container: Container
+) -> None:
+    first = kernel.run("import os; os.getppid()").result
+    kernel.run(
+        "import site, sys, pathlib; v = f'python{sys.version_info[0]}.{sys.version_info[1]}'\n"
+        "p = pathlib.Path.home() / '.local' / 'lib' / v / 'site-packages'\n"
+        "p.mkdir(parents=True); (p / 'colorsys.py').write_text('mine = 1')"
+    )
+    kernel.container = replace(container, shadowable=frozenset({"colorsys"}))
+    assert kernel.run("os.getppid()").result != first
+    kernel.container = container
+    assert kernel.run("os.getppid()").result == first

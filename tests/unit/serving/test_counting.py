@@ -67,6 +67,11 @@ def test_a_fork_counts_only_what_it_has_beyond_its_origin() -> None:
     assert sampling.total_bytes([child, worker], ZYGOTE) == 60
 
 
+def test_an_orphaned_fork_still_shares_with_the_zygote() -> None:
+    orphan = ProcessMemory(pid=9, parent=1, command=b"python", resident_bytes=120)
+    assert sampling.total_bytes([orphan], ZYGOTE) == 20
+
+
 def test_another_program_counts_in_full() -> None:
     child = ProcessMemory(pid=3, parent=2, command=b"python", resident_bytes=100)
     program = ProcessMemory(pid=4, parent=3, command=b"sort", resident_bytes=70)
