@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def test_jupyter_kernel_client_executes(gateway: Gateway) -> None:
-    with jupyter_kernel_client.JupyterKernelClient(server_url=gateway.url, token=gateway.token) as client:
+    with jupyter_kernel_client.JupyterKernelClient(
+        server_url=gateway.url, token=gateway.token
+    ) as client:
         reply = client.execute("x = 20\nprint('hello')\nx + 1")
         assert reply["status"] == "ok"
         text = json.dumps(reply["outputs"])
