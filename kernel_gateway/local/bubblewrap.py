@@ -30,6 +30,7 @@ SYNTHETIC_FILES: Mapping[str, str] = {
 _HOST_FILES = (
     "/etc/ld.so.cache",
     "/etc/alternatives",
+    "/etc/fonts",
     "/etc/ca-certificates",
     "/etc/ssl/certs",
     "/etc/pki/tls/certs",

@@ -305,6 +305,8 @@ def user_site_names(home: str) -> Iterator[str]:
         folders = [path / "site-packages" for path in base.iterdir()]
         for folder in folders:
             for path in folder.iterdir():
-                yield path.name.partition(".")[0]
+                name = path.name.partition(".")[0]
+                if name.isidentifier() and name != "__pycache__":
+                    yield name
     except OSError:
         return
