@@ -117,5 +117,7 @@ def test_an_archive_writes_through_no_symlink_of_its_own(tmp_path: Path) -> None
 def test_the_names_in_a_user_site_are_found(tmp_path: Path) -> None:
     folder = tmp_path / ".local" / "lib" / "python3.11" / "site-packages"
     (folder / "numpy").mkdir(parents=True)
+    (folder / "__pycache__").mkdir()
+    (folder / "six-1.0.dist-info").mkdir()
     (folder / "six.py").write_text("")
     assert set(homes.user_site_names(str(tmp_path))) == {"numpy", "six"}
