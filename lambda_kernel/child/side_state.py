@@ -11,6 +11,7 @@ from typing import Any
 
 NEVER_CARRIED = ("HOME", "PWD", "OLDPWD")
 SECRET_PREFIXES = ("AWS_", "CONN_")
+NO_SECRETS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Baseline:
 
 def is_secret(name: str) -> bool:
     """Return whether an environment variable may hold a credential."""
-    return name.startswith(SECRET_PREFIXES)
+    return name.startswith(SECRET_PREFIXES) and name not in NO_SECRETS
 
 
 def collect(baseline: Baseline) -> dict[str, Any]:

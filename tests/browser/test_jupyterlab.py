@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,13 +96,18 @@ def test_the_quickstart_runs_in_jupyterlab_and_shows_its_plot(page: Page, lab_ur
     expect(page.locator(".jp-KernelName", has_text="Python 3 (Lambda)").first).to_be_visible(
         timeout=30_000
     )
+    expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").first).to_be_visible(
+        timeout=60_000
+    )
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     count = cells.count()
     last = cells.nth(count - 1).locator(".jp-InputArea-prompt")
-    expect(last).to_have_text(re.compile(rf"\[{count}\]"), timeout=120_000)
-    shots = Path(os.environ.get("SCREENSHOT_DIR", "/tmp"))
-    page.screenshot(path=shots / "quickstart-in-jupyterlab.png")
+    shots = Path(os.environ.get("SCREENSHOT_DIR", tempfile.gettempdir()))
+    try:
+        expect(last).to_have_text(re.compile(rf"\[{count}\]"), timeout=120_000)
+    finally:
+        page.screenshot(path=shots / "quickstart-in-jupyterlab.png")
     image = page.locator(".jp-OutputArea-output img").first
     expect(image).to_be_visible()
     assert image.evaluate("element => element.naturalWidth") > 200
