@@ -87,7 +87,7 @@ def _commit(cell: Cell, pack: Pack, after: Tree) -> None:
         outcome=outcome,
         reply=cell.end.reply.to_dict(),
     )
-    body = commit.to_bytes()
+    body = cell.commit = commit.to_bytes()
     key = keys.commit_key(invocation.scope, invocation.kernel_id, invocation.seq)
     bucket = container.settings.stack.state
     try:

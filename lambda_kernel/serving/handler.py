@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lambda_kernel.contract import frames
 from lambda_kernel.contract.frames import FrameKind, FrameWriter
-from lambda_kernel.contract.invocation import Invocation
+from lambda_kernel.contract.invocation import INLINE_MANIFEST_BYTES, Invocation
 from lambda_kernel.contract.outcome import Outcome, Status
 from lambda_kernel.serving import events
 from lambda_kernel.serving.committing import abandon, persist
@@ -45,7 +45,10 @@ def handle(event: Event, response: ByteStream, container: Container) -> bool:
     outcome = _follow_the_line(cell)
     if outcome.status in (Status.OK, Status.ERROR) and cell.end is not None:
         cell.send_reply(cell.end.reply)
-    response.send(cell.writer.write(FrameKind.OUTCOME, outcome.to_dict()))
+    # A small commit rides along: the gateway need not read it back for the next cell.
+    small = len(cell.commit) <= INLINE_MANIFEST_BYTES
+    riding = [cell.commit] if outcome.committed and small else []
+    response.send(cell.writer.write(FrameKind.OUTCOME, outcome.to_dict(), riding))
     logger.info(
         "invocation",
         extra={"aws_request_id": event.aws_request_id, "status": outcome.status.value}

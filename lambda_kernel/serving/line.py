@@ -50,6 +50,7 @@ class Cell:
         mirrored, home, snapshot_in: what was brought in.
         snapshot_out, end: what the child left and said.
         stored, saved_home: what was stored, not committed yet.
+        commit: the stored bytes of that commit, before it is one.
         head: the commit, where there is one.
         tainted: something of the cell could not be removed.
         message: for people, of a cell that did commit.
@@ -75,6 +76,7 @@ class Cell:
     end: CellEnd | None = None
     stored: Stored = field(default_factory=Stored)
     saved_home: SavedHome | None = None
+    commit: bytes = b""
     head: Head | None = None
     tainted: bool = False
     message: str = ""

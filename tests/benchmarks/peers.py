@@ -43,7 +43,7 @@ def stock_server(folder: Path) -> Iterator[Gateway]:
 def fresh_kernel_s(code: str) -> float:
     """Return how long one cell takes in an ipykernel that is started for it, in seconds."""
     began = time.perf_counter()
-    manager, client = start_new_kernel(kernel_name="python3")
+    manager, client = start_new_kernel(kernel_name="python3", stderr=subprocess.DEVNULL)
     client.execute_interactive(code, output_hook=lambda _: None, timeout=60)
     elapsed = time.perf_counter() - began
     client.stop_channels()
