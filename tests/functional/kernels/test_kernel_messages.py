@@ -59,10 +59,8 @@ async def test_the_reply_says_which_container_and_invocation_ran_the_cell(world:
     assert facts["seq"] == 1
     assert facts["aws_sequential"] == 3
     assert facts["request_id"] == messages[1].metadata["lambda_kernel"]["request_id"]
-    assert {"receive", "admit", "plan", "invoke", "narrow", "rehydrate", "run", "persist"} == set(
-        facts["timings_ms"]
-    )
-    assert "publish" in client.kernel.last_timings_ms
+    ours, containers = ("receive admit plan invoke publish", "narrow rehydrate run persist")
+    assert {*ours.split(), *containers.split()} == set(facts["timings_ms"])
 
 
 async def test_each_cell_starts_from_the_commit_of_the_one_before(world: World) -> None:
