@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from kernel_gateway import aws
 from kernel_gateway.config import Deployment
 from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
 
@@ -80,7 +80,7 @@ class S3ObjectStore:
             read_timeout=30,
             retries={"mode": "standard", "total_max_attempts": 3},
         )
-        client = boto3.client("s3", config=config, **deployment.client_arguments("s3"))
+        client = aws.client("s3", config=config, **deployment.client_arguments("s3"))
         return cls(client, ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="s3"))
 
     async def get(self, bucket: str, key: str) -> StoredObject:

@@ -9,10 +9,10 @@ import threading
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
-import boto3
 from botocore import exceptions
 from botocore.config import Config
 
+from kernel_gateway import aws
 from kernel_gateway.config import Deployment
 from kernel_gateway.errors import (
     InvokeBroken,
@@ -105,7 +105,7 @@ class LambdaInvoker:
             max_pool_connections=self._max_concurrency,
         )
         arguments = self._deployment.client_arguments("lambda")
-        client = boto3.client("lambda", config=config, **arguments)
+        client = aws.client("lambda", config=config, **arguments)
         self._clients.append(client)
         return client
 

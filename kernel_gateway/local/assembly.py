@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
 from botocore.config import Config
 
+from kernel_gateway import aws
 from kernel_gateway.config import Deployment
 from kernel_gateway.environments.handler_archive import (
     HandlerArchive,
@@ -164,7 +164,7 @@ def _client(service: str, endpoint: str, key: KeyPair) -> Any:
         read_timeout=20,
         retries={"mode": "standard", "total_max_attempts": 2},
     )
-    return boto3.client(
+    return aws.client(
         service,
         endpoint_url=endpoint,
         region_name=REGION,

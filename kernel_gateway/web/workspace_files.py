@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-import boto3
 from boto3.exceptions import Boto3Error
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from kernel_gateway import aws
 from kernel_gateway.config import Deployment
 from kernel_gateway.errors import NotFound, StorageError
 from kernel_gateway.objects import translated
@@ -127,7 +127,7 @@ class S3FileStore:
             read_timeout=60,
             retries={"mode": "standard", "total_max_attempts": 3},
         )
-        client = boto3.client("s3", config=config, **deployment.client_arguments("s3"))
+        client = aws.client("s3", config=config, **deployment.client_arguments("s3"))
         executor = ThreadPoolExecutor(THREADS, thread_name_prefix="files")
         return cls(client, deployment.stack.workspaces, executor)
 

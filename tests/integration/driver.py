@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,9 +185,12 @@ class NotebookClient:
 
 
 @contextmanager
-def a_gateway(state_dir: Path, *arguments: str) -> Iterator[Gateway]:
+def a_gateway(
+    state_dir: Path, *arguments: str, environ: Mapping[str, str] | None = None
+) -> Iterator[Gateway]:
     """Start `kernel-gateway`, wait until it says that a client can connect, stop it."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER")}
+    environment |= environ or {}
     log = (state_dir.parent / f"{state_dir.name}.log").open("a")
     process = subprocess.Popen(
         [COMMAND, "--port", "0", "--state-dir", str(state_dir), *arguments],
