@@ -120,6 +120,11 @@ class RuntimeApi:
             self._runtime = writer
         return self._runtime is writer
 
+    @property
+    def is_initialized(self) -> bool:
+        """Whether the runtime has asked for an invoke: its init is over."""
+        return self._runtime is not None
+
 
 class _Connection:
     """One connection from the runtime."""
@@ -179,6 +184,8 @@ class _Connection:
             return await self._next()
         if path == f"{VERSION}/init/error" and method == "POST":
             body = await self._body(ERROR_BYTES)
+            if self._api.is_initialized:
+                return _refused(403, "InvalidStateTransition", "the init of this runtime is over")
             self._side.init_failed(_reported(headers, body))
             return _accepted()
         request_id, _, action = path.removeprefix(f"{VERSION}/invocation/").partition("/")

@@ -27,11 +27,10 @@ def _owned(kind: str) -> list[int]:
         lines = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()
     except OSError:
         return []
-    if len(lines) < 2:
-        return []
-    names = lines[0].split()
-    rows = [dict(zip(names, line.split(), strict=False)) for line in lines[1:]]
-    return [int(row[f"{kind}id"]) for row in rows if int(row["uid"]) == os.getuid()]
+    # The second column is the identifier: shmid, msqid, semid.
+    owner = lines[0].split().index("uid")
+    rows = [line.split() for line in lines[1:]]
+    return [int(row[1]) for row in rows if int(row[owner]) == os.getuid()]
 
 
 def _remove(kind: str, identifier: int) -> bool:

@@ -148,7 +148,9 @@ class RuntimeApi:
 
 
 def serve(api: RuntimeApi, handle: Callable[[Event, Response], bool]) -> None:
-    """Handle invocations until ``handle`` returns False (the container is spent).
+    """Handle invocations until the container is spent: ``handle`` returns False, or fails.
+
+    Where it fails, nobody knows what of the cell is left: no other may follow in this container.
 
     Raises:
         RuntimeApiError: the Runtime API is gone.
@@ -162,11 +164,11 @@ def serve(api: RuntimeApi, handle: Callable[[Event, Response], bool]) -> None:
             logger.exception(
                 "the invocation failed", extra={"aws_request_id": event.aws_request_id}
             )
-            if not response.begun:
+            if response.begun:
+                response.finish(error)
+            else:
                 api.fail(event, error)
-                continue
-            response.finish(error)
-            continue
+            return
         response.finish()
         if not usable:
             return

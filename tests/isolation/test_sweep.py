@@ -69,17 +69,20 @@ tell(clean, sorted(os.listdir('/tmp')), os.listdir('/dev/shm'))
     assert told == [True, ["home", "ours"], []]
 
 
-def test_system_v_memory_is_removed(in_container: Any) -> None:
+def test_system_v_objects_are_removed(in_container: Any) -> None:
     before, clean, after = in_container.result(
         START
         + """
 import ctypes
-ctypes.CDLL(None).shmget(ctypes.c_int(1234), ctypes.c_size_t(4096), ctypes.c_int(0o1600))
-count = lambda: len(Path('/proc/sysvipc/shm').read_text().splitlines()) - 1
+libc = ctypes.CDLL(None)
+libc.shmget(1234, ctypes.c_size_t(4096), 0o1600)
+libc.semget(1234, 1, 0o1600); libc.msgget(1234, 0o1600)
+count = lambda: [len(Path(f'/proc/sysvipc/{kind}').read_text().splitlines()) - 1
+                 for kind in ('shm', 'sem', 'msg')]
 before = count(); clean = sweeper.sweep_files(); tell(before, clean, count())
 """
     )
-    assert (before, clean, after) == (1, True, 0)
+    assert (before, clean, after) == ([1, 1, 1], True, [0, 0, 0])
 
 
 def test_a_sweeper_outside_of_a_container_refuses_to_work() -> None:

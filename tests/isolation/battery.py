@@ -1,0 +1,104 @@
+"""The attacks of battery.toml, and what their code may use."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ALL_REFUSED = r"(refused.*\n)+"
+
+PRELUDE = '''
+import ctypes, errno, gc, glob, json, os, re, signal, socket, struct, subprocess, sys, time
+from pathlib import Path
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def libc(name, *arguments):
+    ctypes.set_errno(0)
+    result = getattr(_libc, name)(*arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def attempt(action, *arguments):
+    try:
+        got = action(*arguments)
+    except BaseException as error:
+        print("refused", type(error).__name__)
+    else:
+        print("GOT", repr(got)[:200])
+
+
+def show(found):
+    """Print what was found, or that nothing was."""
+    print("GOT" if found else "refused", repr(found)[:200])
+
+
+def read(path, size=4096):
+    with open(path, "rb") as file:
+        return file.read(size)
+
+
+def others():
+    return [int(p) for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]
+
+
+def frames():
+    for fd in range(3, 64):
+        try:
+            sock = socket.socket(fileno=os.dup(fd))
+        except OSError:
+            continue
+        if sock.family == socket.AF_UNIX:
+            return sock
+        sock.close()
+
+
+def say(data):
+    """Send a message as the child's own code would."""
+    text = json.dumps(data).encode()
+    body = struct.pack("!II", 1, len(text)) + text
+    frames().sendall(struct.pack("!I", len(body)) + body)
+
+
+forged = "FOR" + "GED"
+'''
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """One attack.
+
+    Attributes:
+        boundary: which boundary it tries to cross (a row of the README's table).
+        name: what it goes for.
+        code: what the cell runs after PRELUDE.
+        seen: a regular expression that the whole standard output must match.
+    """
+
+    boundary: str
+    name: str
+    code: str
+    seen: str
+
+
+def read_battery() -> Iterator[Attack]:
+    """Yield the attacks, each repeated one by one."""
+    text = Path(__file__).with_name("battery.toml").read_text()
+    for table in tomllib.loads(text)["attack"]:
+        # What is sent through the frames socket may end the cell; only its effect counts.
+        usual = ".*" if table["boundary"] == "frames" else ALL_REFUSED
+        for each in table.get("each", [""]):
+            yield Attack(
+                boundary=table["boundary"],
+                name=table["name"].replace("@each@", each),
+                code=table["code"].replace("@each@", each),
+                seen=table.get("seen", usual),
+            )
+
+
+ATTACKS = tuple(read_battery())

@@ -1,0 +1,127 @@
+"""Every attack of the battery, in a cell of one scope after another's on the same container."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.driver import (
+    TOKENS,
+    Gateway,
+    NotebookClient,
+    a_gateway,
+    identities_toml,
+)
+from tests.isolation.battery import ATTACKS, PRELUDE, Attack
+
+PLANT = """
+import ctypes, os, pathlib, socket, subprocess, sys
+planted = CANARY
+home = pathlib.Path.home()
+os.environ['CANARY_OF_A'] = CANARY
+pathlib.Path('planted.txt').write_text(CANARY)
+(home / 'planted.txt').write_text(CANARY)
+site = home / '.local/lib' / f'python{sys.version_info[0]}.{sys.version_info[1]}' / 'site-packages'
+site.mkdir(parents=True, exist_ok=True)
+(site / 'usercustomize.py').write_text('import sys; sys.planted = True')
+(site / 'planted.pth').write_text('import sys; sys.planted = True')
+(home / '.config/pip').mkdir(parents=True, exist_ok=True)
+(home / '.config/pip/pip.conf').write_text('[global]')
+for folder in ('/tmp/planted', '/dev/shm/planted', '/opt/planted'):
+    try:
+        os.makedirs(folder, exist_ok=True); pathlib.Path(folder, 'x').write_text(CANARY)
+        os.chmod(folder, 0)
+    except OSError:
+        pass
+code = ("import socket, time; s = socket.socket(); s.setsockopt(1, 2, 1);"
+        " s.bind(('127.0.0.1', 45678)); s.listen(); a = socket.socket(socket.AF_UNIX);"
+        " a.bind('\\\\0planted'); time.sleep(600)")
+for _ in range(2):
+    subprocess.Popen([sys.executable, '-c', code, 'planted', CANARY], start_new_session=True,
+                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+libc = ctypes.CDLL(None)
+libc.shmget(4711, 4096, 0o1666); libc.semget(4711, 1, 0o1666); libc.msgget(4711, 0o1666)
+"""
+
+
+@dataclass
+class Shared:
+    """One container, two scopes, and what must never be seen."""
+
+    gateway: Gateway
+    victim: NotebookClient
+    canaries: dict[str, str]
+    host_home: Path
+
+    def attack(self, attack: Attack) -> tuple[str, str]:
+        """Run a cell of the victim, then the attack in another scope.
+
+        Returns:
+            The attack's standard output, and all that its client was sent.
+        """
+        self.victim.execute(f"CANARY = {self.canaries['scope']!r}\n{PLANT}")
+        intruder = self.gateway.session(
+            token=TOKENS["u10"], env={"LAMBDA_KERNEL_WORKSPACE": f"w{uuid.uuid4().hex[:8]}"}
+        )
+        try:
+            before = (
+                f"HOST_HOME = {str(self.host_home)!r}\nSTATE_DIR = {str(self.gateway.state_dir)!r}"
+            )
+            run = intruder.execute(f"{before}\n{PRELUDE}\n{attack.code}")
+            assert self.same_container(run.reply_metadata.get("container_id"))
+            after = intruder.execute("print('alive')")
+            assert after.stdout == "alive\n", after.messages
+            everything = json.dumps([run.messages, after.messages])
+            return run.stdout, everything
+        finally:
+            self.gateway.rest("DELETE", f"/api/kernels/{intruder.kernel_id}", token=TOKENS["u10"])
+            intruder.close()
+
+    def same_container(self, container_id: str | None) -> bool:
+        """Return whether the victim's cells run on that container too."""
+        if container_id is None:
+            return True
+        run = self.victim.execute("1")
+        return bool(run.reply_metadata["container_id"] == container_id)
+
+
+@pytest.fixture(scope="module", params=["process"])
+def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shared]:
+    """A gateway with one container and canaries planted on the host."""
+    folder = tmp_path_factory.mktemp("battery")
+    canaries = {name: f"canary-{name}-{uuid.uuid4().hex}" for name in ("scope", "host", "env")}
+    host_home = folder / "host-home"
+    (host_home / ".aws").mkdir(parents=True)
+    (host_home / ".aws" / "credentials").write_text(canaries["host"])
+    state = folder / "state"
+    state.mkdir()
+    (state / "canary").write_text(canaries["host"])
+    config = folder / "config.toml"
+    config.write_text(
+        identities_toml()
+        + "[KernelGateway]\nmax_containers = 1\n"
+        + f'[[environment]]\nid = "default"\ntier = "{request.param}"\n'
+    )
+    # The credentials file is none that boto3 could read: the local default must not care.
+    environ = {"HOME": str(host_home), "CANARY": canaries["env"], "AWS_PROFILE": "missing"}
+    with a_gateway(state, "--config", str(config), environ=environ) as gateway:
+        victim = gateway.session(token=TOKENS["u1-a1"])
+        yield Shared(gateway, victim, canaries, host_home)
+        victim.close()
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_gets_nothing(shared: Shared, attack: Attack) -> None:
+    stdout, everything = shared.attack(attack)
+    assert re.fullmatch(attack.seen, stdout, re.DOTALL), stdout
+    for name, canary in shared.canaries.items():
+        assert canary not in everything, f"the {name} canary was seen"
+    assert "FORGED" not in everything
