@@ -1,4 +1,4 @@
-"""The command ``kernel-gateway``: a gateway, a notebook run, files in and out.
+"""The command ``kernel-gateway``: a gateway, a notebook run, files in and out, a probe.
 
 Nothing heavy is imported before it is known what to do, so that ``--help`` and errors are quick.
 """
@@ -94,6 +94,15 @@ async def _files(options: argparse.Namespace, extra: list[str]) -> int:
         client = WorkspaceClient(RestClient(endpoint), options.workspace)
         await asyncio.to_thread(run_action, client, options.action, options)
     return 0
+
+
+async def _probe(options: argparse.Namespace, extra: list[str]) -> int:
+    async with _some_gateway(options) as endpoint:
+        from kernel_gateway.web.probe_command import is_isolated, measured_probe, shown
+
+        probe = await measured_probe(endpoint, options.kernel_name)
+    print(shown(probe, as_json=options.json))  # noqa: T201
+    return 0 if is_isolated(probe) else FAILED
 
 
 @asynccontextmanager
@@ -194,4 +203,4 @@ def _say(text: str) -> None:
     print(f"{PROGRAM}: {text}", file=sys.stderr)  # noqa: T201
 
 
-_COMMANDS = {"gateway": _gateway, "run": _run, "files": _files}
+_COMMANDS = {"gateway": _gateway, "run": _run, "files": _files, "probe": _probe}

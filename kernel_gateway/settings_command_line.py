@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 PROGRAM = "kernel-gateway"
-COMMANDS = ("run", "files")
+COMMANDS = ("run", "files", "probe")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 BAD_INPUT = 2
 
@@ -37,7 +37,7 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
 
 
 def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options, with ``command`` one of gateway, run, files, and traitlets' own options.
+    """Return the options, with ``command`` "gateway" or one of COMMANDS, and traitlets' own.
 
     Exits with code 2 and one line on stderr where something is wrong.
     """
@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_run(commands)
     _add_files(commands)
+    _add_probe(commands)
     return parser
 
 
@@ -137,6 +138,19 @@ def _add_files(commands: Any) -> None:
             action.add_argument(place, metavar=place.upper(), nargs=count, default="")
         _add_client_options(action)
         action.set_defaults(command="files")
+
+
+def _add_probe(commands: Any) -> None:
+    text = "show what isolates a cell here, measured by attacking from one"
+    parser = commands.add_parser(
+        "probe",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}. Exit code 1 if anything got in.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--kernel-name", metavar="NAME", help="kernelspec (the default one)")
+    _add_client_options(parser)
+    parser.set_defaults(command="probe")
 
 
 def _port(text: str) -> int:

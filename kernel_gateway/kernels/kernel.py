@@ -35,6 +35,7 @@ from kernel_gateway.messaging.replies import (
     is_known,
     reply_content,
 )
+from lambda_kernel.contract.schema import encode
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,12 @@ class LambdaKernel(KernelModel):
     def queued(self) -> int:
         """How many execute_requests wait behind the running one."""
         return len(self._queue or ())
+
+    @property
+    def probe(self) -> dict[str, Any] | None:
+        """What isolation the last container of its environment had; None before the first cell."""
+        found = self._services.probes.get(self.environment.id)
+        return None if found is None else encode(found)
 
     def attach(self, sink: Sink) -> None:
         """Send iopub messages to ``sink`` from now on, kept messages first."""
@@ -179,7 +186,7 @@ class LambdaKernel(KernelModel):
         past: Sequence[PastInput] = ()
         if message.msg_type == "history_request":
             past = self._services.history.of(self.kernel_id)
-        view = KernelView(execution_count=self.execution_count, history=past)
+        view = KernelView(execution_count=self.execution_count, history=past, probe=self.probe)
         self._outlet.reply(message, sink, reply_content(message, view))
         self._idle_after(message)
 
@@ -267,6 +274,8 @@ class LambdaKernel(KernelModel):
         self._outlet.reply(cell.message, cell.sink, content, metadata)
         cell.published()
         self._note_timings(cell.timings_ms)
+        if settled.outcome is not None and settled.outcome.probe is not None:
+            self._services.probes[self.environment.id] = settled.outcome.probe
         self._move(KernelEvent.CELL_ENDS)
         self._outlet.status("idle", cell.message)
         if content["status"] == "error" and cell.stops_queue and self._queue:

@@ -17,6 +17,7 @@ from kernel_gateway.kernels.recorder import CellRecorder
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Limits
 from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.outcome import Probe
 
 _LIMITS = Limits()
 
@@ -58,6 +59,7 @@ class KernelServices:
         recorder: the seam of the audit trail.
         settings: bounds.
         now: the time, aware.
+        probes: what the isolation of each environment's last container was, by environment id.
         shut_down: ends a kernel by id and forgets it.
         tasks: control requests that are being served.
     """
@@ -72,6 +74,7 @@ class KernelServices:
     settings: KernelSettings
     now: Callable[[], datetime]
     shut_down: Callable[[str], Awaitable[None]]
+    probes: dict[str, Probe] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def limits_of(self, environment: Environment) -> Limits:

@@ -36,10 +36,12 @@ class KernelView:
     Attributes:
         execution_count: of its last cell.
         history: its inputs, oldest first; as far as the gateway still has them.
+        probe: what isolation its containers have, None where no cell ran yet.
     """
 
     execution_count: int = 0
     history: Sequence[PastInput] = ()
+    probe: Mapping[str, Any] | None = None
 
 
 def reply_content(message: InMessage, view: KernelView) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def error_content(ename: str, evalue: str) -> dict[str, Any]:
     }
 
 
-def kernel_info(*_: object) -> dict[str, Any]:
+def kernel_info(_: Mapping[str, Any], view: KernelView) -> dict[str, Any]:
     """Return the content of kernel_info_reply, as ipykernel's, with our implementation name."""
     version = metadata.version(IMPLEMENTATION)
     python = sys.version.split()[0]
@@ -105,6 +107,7 @@ def kernel_info(*_: object) -> dict[str, Any]:
             },
         ],
         "supported_features": [],
+        "lambda_kernel": {"probe": view.probe},
     }
 
 

@@ -248,6 +248,8 @@ def kernel_model(kernel: LambdaKernel) -> dict[str, Any]:
             "run": kernel.options.run,
             "scope": kernel.options.scope,
             "execution_count": kernel.execution_count,
+            "probe": kernel.probe,
+            "timings_ms": kernel.last_timings_ms,
         },
     }
     if kernel.reason:

@@ -36,17 +36,18 @@ class NotebookFailure:
     text: str
 
 
-class _Manager:
+class RemoteManager:
     """The kernel's manager as nbclient asks for it: it is there, and can be interrupted."""
 
     has_kernel = True
 
     def __init__(self, rest: RestClient, kernel_id: str) -> None:
         self._rest = rest
-        self._kernel_id = kernel_id
+        self.kernel_id = kernel_id
 
     async def interrupt_kernel(self) -> None:
-        path = f"/api/kernels/{self._kernel_id}/interrupt"
+        """Stop the running cell (raises ApiError)."""
+        path = f"/api/kernels/{self.kernel_id}/interrupt"
         await asyncio.to_thread(self._rest.call, "POST", path)
 
 
@@ -86,7 +87,7 @@ async def run_notebook(
     Raises:
         ApiError: the gateway refused, or is gone.
     """
-    async with _kernel(endpoint, kernel_name or _own_kernel(notebook), env) as (manager, client):
+    async with new_kernel(endpoint, kernel_name or _own_kernel(notebook), env) as (manager, client):
         # nbclient asks of both only what ours have; the types it names are jupyter_client's.
         runner = NotebookClient(
             notebook, km=cast("Any", manager), timeout=timeout_s, store_widget_state=False
@@ -160,16 +161,17 @@ def execute(code: str, *, url: str, token: str) -> str:
 
 
 @asynccontextmanager
-async def _kernel(
+async def new_kernel(
     endpoint: Endpoint, name: str, env: dict[str, str]
-) -> AsyncIterator[tuple[_Manager, GatewayKernelClient]]:
+) -> AsyncIterator[tuple[RemoteManager, GatewayKernelClient]]:
+    """Yield a kernel of one's own, which is deleted afterwards (raises ApiError)."""
     rest = RestClient(endpoint)
     made = await asyncio.to_thread(rest.call, "POST", "/api/kernels", {"name": name, "env": env})
     path = f"/api/kernels/{made['id']}"
     client = GatewayKernelClient(endpoint, made["id"])
     try:
         await client.open()
-        yield _Manager(rest, made["id"]), client
+        yield RemoteManager(rest, made["id"]), client
     finally:
         await client.close()
         await asyncio.to_thread(rest.call, "DELETE", path)

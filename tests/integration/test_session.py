@@ -202,6 +202,8 @@ def test_the_requests_that_need_no_invocation_are_answered(kernel: NotebookClien
     assert kernel.request("comm_info_request", {})["comms"] == {}
     assert kernel.request("complete_request", {"code": "pri", "cursor_pos": 3})["status"] == "ok"
     kernel.execute("first = 1")
+    info = kernel.request("kernel_info_request", {})
+    assert info["lambda_kernel"]["probe"]["non_dumpable"] is True
     tail = kernel.request(
         "history_request",
         {"hist_access_type": "tail", "n": 5, "output": False, "raw": True},

@@ -122,3 +122,18 @@ def test_files_go_in_and_come_out_by_the_command_line(gateway: Gateway, tmp_path
     assert missing.returncode != 0
     assert "made.txt" in missing.stderr
     assert "Traceback" not in missing.stderr
+
+
+def test_the_probe_says_that_every_attack_was_refused(gateway: Gateway) -> None:
+    probe = subprocess.run(
+        [COMMAND, "probe", "--json", "--gateway-url", gateway.url, "--token", gateway.token],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert probe.returncode == 0, probe.stderr
+    found = json.loads(probe.stdout)
+    assert found["non_dumpable"] is True
+    assert set(found["details"].values()) == {"refused"}
+    assert {"environ", "mem", "maps", "ptrace"} <= set(found["details"])

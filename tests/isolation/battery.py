@@ -102,3 +102,23 @@ def read_battery() -> Iterator[Attack]:
 
 
 ATTACKS = tuple(read_battery())
+
+BOUNDARIES = {
+    "credentials": "a cell and the credentials of the serving process",
+    "host": "a cell and the machine: files, kernel settings, devices, privileges",
+    "network": "a cell and every network, and S3 and STS without credentials",
+    "runtime": "a cell and the Runtime API that hands out invocations",
+    "frames": "what a cell may say and what the client is told",
+    "scopes": "one scope's cells and the next scope's on the same container",
+    "files": "what a cell leaves in its folder and what is uploaded of it",
+}
+
+
+def readme_table() -> str:
+    """Return the rows of the README's table "What isolates what"."""
+    rows = []
+    for boundary, between in BOUNDARIES.items():
+        names = [attack.name for attack in ATTACKS if attack.boundary == boundary]
+        shown = ", ".join(names[:: max(1, len(names) // 3)][:3])
+        rows.append(f"| {boundary} | {between} | {len(names)} | {shown} |")
+    return "\n".join(rows)

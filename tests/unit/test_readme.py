@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_gateway import errors
+from tests.isolation.battery import ATTACKS, BOUNDARIES, readme_table
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -18,6 +19,11 @@ FAILURES = [value for value in vars(errors).values() if isinstance(value, errors
 def test_every_error_that_a_client_sees_is_in_the_table(failure: errors.Failure) -> None:
     started = failure.started.value if failure.started else "told"
     assert f"| `{failure.ename}` | {started} | {failure.text} |" in README
+
+
+def test_the_table_of_boundaries_is_the_battery() -> None:
+    assert {attack.boundary for attack in ATTACKS} == set(BOUNDARIES)
+    assert readme_table() in README
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:

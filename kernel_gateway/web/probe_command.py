@@ -1,0 +1,57 @@
+"""What ``kernel-gateway probe`` does: run one cell and show what its container's isolation is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from kernel_gateway.errors import StartError
+from kernel_gateway.web.notebook_run import DEFAULT_KERNEL, new_kernel
+from kernel_gateway.web.rest_client import Endpoint, RestClient
+
+REPLY_TIMEOUT_S = 120
+
+
+async def measured_probe(endpoint: Endpoint, kernel_name: str | None) -> dict[str, Any]:
+    """Return the probe of the container that runs a cell now.
+
+    Args:
+        endpoint: which gateway.
+        kernel_name: whose environment; None for the default.
+
+    Raises:
+        ApiError: the gateway refused, or is gone.
+        StartError: the cell did not run; the message says why.
+    """
+    async with new_kernel(endpoint, kernel_name or DEFAULT_KERNEL, {}) as (manager, client):
+        client.execute("pass")
+        reply = await client.shell_channel.get_msg(timeout=REPLY_TIMEOUT_S)
+        path = f"/api/kernels/{manager.kernel_id}"
+        model = await asyncio.to_thread(RestClient(endpoint).call, "GET", path)
+    probe: dict[str, Any] | None = model["lambda_kernel"]["probe"]
+    if probe is None:
+        raise StartError(f"no cell ran: {reply['content'].get('evalue', 'no reason was given')}")
+    return probe
+
+
+def is_isolated(probe: dict[str, Any]) -> bool:
+    """Return whether every measure holds and every attack was refused."""
+    attacks = probe["details"].values()
+    holds = probe["clean_environment"] and probe["non_dumpable"]
+    return bool(holds and all(result == "refused" for result in attacks))
+
+
+def shown(probe: dict[str, Any], *, as_json: bool) -> str:
+    """Return ``probe`` as a table for people, or as JSON."""
+    if as_json:
+        return json.dumps(probe, indent=2)
+    rows = {
+        "tier": probe["tier"],
+        "clean environment": "yes" if probe["clean_environment"] else "NO",
+        "non-dumpable": "yes" if probe["non_dumpable"] else "NO",
+        "memory limit": probe["memory_limit"],
+        **{f"attack: {name}": result for name, result in probe["details"].items()},
+    }
+    width = max(map(len, rows))
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows.items())
