@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from bisect import insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernel_gateway.errors import GatewayError, InvokeThrottled
@@ -12,6 +13,8 @@ from kernel_gateway.errors import GatewayError, InvokeThrottled
 FIRST_LIMIT = 10
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+NOTICE_S = 2.0
+"""A cell that waits longer for a free container is told so."""
 
 _numbers = itertools.count()
 
@@ -29,10 +32,12 @@ class Ticket:
     Attributes:
         number: the order of arrival.
         withdrawn: nobody wants it served any more.
+        noticed: its owner was told that it waits.
     """
 
     number: int = field(default_factory=lambda: next(_numbers))
     withdrawn: bool = False
+    noticed: bool = False
     _deadline_s: float | None = None
     _turn: asyncio.Future[None] | None = None
 
@@ -56,13 +61,19 @@ class ConcurrencyGate:
     """
 
     def __init__(
-        self, *, ceiling: int = 200, max_wait_s: float = 300.0, probe_interval_s: float = 1.0
+        self,
+        *,
+        ceiling: int = 200,
+        max_wait_s: float = 300.0,
+        probe_interval_s: float = 1.0,
+        notice_s: float = NOTICE_S,
     ) -> None:
         self.limit = min(FIRST_LIMIT, ceiling)
         self.running = 0
         self._ceiling = ceiling
         self._max_wait_s = max_wait_s
         self._probe_interval_s = probe_interval_s
+        self._notice_s = notice_s
         self._learned = False
         self._pause_s = 0.0
         self._paused_until_s = 0.0
@@ -74,8 +85,12 @@ class ConcurrencyGate:
         """How many cells wait for their turn."""
         return len(self._waiting)
 
-    async def enter(self, ticket: Ticket) -> None:
+    async def enter(self, ticket: Ticket, on_wait: Callable[[int], object]) -> None:
         """Return when the cell may be sent; `leave` must follow.
+
+        Args:
+            ticket: its place in line.
+            on_wait: called once, with the number of cells ahead, where it waits noticeably.
 
         Raises:
             InvokeThrottled: its turn did not come within the longest wait.
@@ -92,6 +107,7 @@ class ConcurrencyGate:
         turn = ticket._turn = loop.create_future()
         insort(self._waiting, ticket, key=lambda waiting: waiting.number)
         self._arm()
+        notice = loop.call_later(self._notice_s, self._tell, ticket, on_wait)
         try:
             async with asyncio.timeout_at(ticket._deadline_s):
                 await turn
@@ -105,7 +121,13 @@ class ConcurrencyGate:
             self._forget(ticket, turn)
             raise
         finally:
+            notice.cancel()
             ticket._turn = None
+
+    def _tell(self, ticket: Ticket, on_wait: Callable[[int], object]) -> None:
+        if not ticket.noticed and ticket in self._waiting:
+            ticket.noticed = True
+            on_wait(self._waiting.index(ticket))
 
     def accepted(self) -> None:
         """Learn that Lambda took a request."""

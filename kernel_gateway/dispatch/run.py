@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -84,6 +84,7 @@ class Flight:
     Attributes:
         invocation: what was asked.
         ticket: its place in line.
+        on_wait: called with the number of cells ahead, where no container is free for long.
         sent: the request may have reached Lambda.
         overflowed: the request stands in the overflow bucket.
         interrupted: a control object was put.
@@ -91,6 +92,7 @@ class Flight:
 
     invocation: Invocation
     ticket: Ticket = field(default_factory=Ticket)
+    on_wait: Callable[[int], object] = lambda ahead: None
     sent: bool = False
     overflowed: bool = False
     interrupted: bool = False
@@ -229,7 +231,7 @@ class Dispatcher:
         pauses_s = list(self._settings.connect_pauses_s)
         gate = self.gate(function_name)
         while True:
-            await gate.enter(flight.ticket)
+            await gate.enter(flight.ticket, flight.on_wait)
             pause_s = 0.0
             try:
                 flight.sent = True

@@ -146,7 +146,11 @@ class Cell:
             request_id=self._request_id,
             nonce=uuid.uuid4().hex,
         )
-        flight = self.flight = Flight(invocation=invocation, ticket=self.ticket)
+        flight = self.flight = Flight(
+            invocation=invocation,
+            ticket=self.ticket,
+            on_wait=lambda ahead: self._wait(ahead, say),
+        )
         try:
             await services.recorder.started(invocation)
         except GatewayError as problem:
@@ -235,6 +239,12 @@ class Cell:
         """Note that the reply was sent."""
         self.ended = True
         self._lap("publish")
+
+    def _wait(self, ahead: int, say: Callable[..., None]) -> None:
+        if not self.silent:
+            before = f", {ahead} cells before this one" if ahead else ""
+            text = f"[gateway] every container is busy: waiting for a free one{before}\n"
+            say("stream", {"name": "stderr", "text": text})
 
     def _output(self, frame: Frame, say: Callable[..., None]) -> None:
         if frame.kind is not FrameKind.MESSAGE:

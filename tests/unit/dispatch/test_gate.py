@@ -12,11 +12,11 @@ from kernel_gateway.errors import InvokeThrottled
 
 async def entered(gate: ConcurrencyGate, count: int) -> None:
     for _ in range(count):
-        await gate.enter(Ticket())
+        await gate.enter(Ticket(), print)
 
 
 async def in_line(gate: ConcurrencyGate, tickets: list[Ticket]) -> list[asyncio.Task[None]]:
-    tasks = [asyncio.ensure_future(gate.enter(ticket)) for ticket in tickets]
+    tasks = [asyncio.ensure_future(gate.enter(ticket, print)) for ticket in tickets]
     await asyncio.sleep(0)
     return tasks
 
@@ -39,7 +39,7 @@ async def test_a_cell_that_was_turned_away_keeps_its_place() -> None:
     gate = ConcurrencyGate(ceiling=2)
     early, late = Ticket(), Ticket()
     await entered(gate, 1)
-    await gate.enter(early)
+    await gate.enter(early, print)
     (waiting,) = await in_line(gate, [late])
 
     gate.throttled()
@@ -78,7 +78,7 @@ async def test_the_limit_grows_while_nobody_is_turned_away() -> None:
 async def test_a_429_without_anything_of_ours_in_flight_makes_a_pause() -> None:
     gate = ConcurrencyGate(ceiling=4)
     ticket = Ticket()
-    await gate.enter(ticket)
+    await gate.enter(ticket, print)
     gate.throttled()
     gate.leave()
 
@@ -94,7 +94,7 @@ async def test_a_cell_gives_up_after_the_longest_wait() -> None:
     await entered(gate, 1)
 
     with pytest.raises(InvokeThrottled, match="gave up"):
-        await gate.enter(Ticket())
+        await gate.enter(Ticket(), print)
 
     assert (gate.waiting, gate.running) == (0, 1)
 
@@ -110,7 +110,7 @@ async def test_a_withdrawn_cell_leaves_the_line() -> None:
     with pytest.raises(Withdrawn):
         await waiting
     with pytest.raises(Withdrawn):
-        await gate.enter(ticket)
+        await gate.enter(ticket, print)
     assert (gate.waiting, gate.running) == (0, 1)
 
 
@@ -125,3 +125,18 @@ async def test_a_cell_that_is_cancelled_just_as_its_turn_comes_gives_it_back() -
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert gate.running == 0
+
+
+async def test_a_cell_that_waits_noticeably_is_told_how_many_are_before_it() -> None:
+    gate = ConcurrencyGate(ceiling=1, notice_s=0)
+    await gate.enter(Ticket(), print)
+    told: list[int] = []
+    waiting = [asyncio.ensure_future(gate.enter(Ticket(), told.append)) for _ in range(2)]
+    while len(told) < 2:
+        await asyncio.sleep(0)
+
+    assert sorted(told) == [0, 1]
+    for task in waiting:
+        gate.leave()
+        await task
+    assert len(told) == 2
