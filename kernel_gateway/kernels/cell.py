@@ -242,7 +242,7 @@ class Cell:
 
     def _wait(self, ahead: int, say: Callable[..., None]) -> None:
         if not self.silent:
-            before = f", {ahead} cells before this one" if ahead else ""
+            before = f" ({ahead} before this one)" if ahead else ""
             text = f"[gateway] every container is busy: waiting for a free one{before}\n"
             say("stream", {"name": "stderr", "text": text})
 
