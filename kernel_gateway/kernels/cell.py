@@ -19,25 +19,13 @@ from kernel_gateway.kernels.outlet import Sink
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.messaging.message import InMessage, utc_text
 from kernel_gateway.messaging.replies import error_content
-from lambda_kernel.contract.frames import Frame, FrameKind
+from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES, Frame, FrameKind
 from lambda_kernel.contract.outcome import Status
 
 logger = logging.getLogger(__name__)
 
-OUTPUT_TYPES = frozenset(
-    {
-        "stream",
-        "display_data",
-        "update_display_data",
-        "execute_result",
-        "error",
-        "clear_output",
-        "comm_open",
-        "comm_msg",
-        "comm_close",
-    }
-)
-"""What is taken from a container. Source: storage.md, "From a child"."""
+OUTPUT_TYPES = CHILD_MESSAGE_TYPES - {"input_request"}
+"""What is published on iopub."""
 
 LOST_OUTPUT = (
     "[gateway] the connection to the container was lost after the cell had run: its variables and "

@@ -15,23 +15,7 @@ from typing import Any
 from jupyter_client.jsonutil import json_clean, json_default
 
 from lambda_kernel.contract.cell_protocol import MAX_MESSAGE_BYTES, ChildKind
-from lambda_kernel.contract.frames import length_prefixed, pack_parts
-
-MESSAGE_TYPES = frozenset(
-    {
-        "stream",
-        "display_data",
-        "update_display_data",
-        "execute_result",
-        "error",
-        "clear_output",
-        "comm_open",
-        "comm_msg",
-        "comm_close",
-        "input_request",
-    }
-)
-"""What may leave a child. Source: storage.md, "From a child only"."""
+from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES, length_prefixed, pack_parts
 
 STREAM_CHUNK_CHARACTERS = 512 * 1024
 FLUSH_CHARACTERS = 64 * 1024
@@ -98,7 +82,7 @@ class FrameChannel:
         self, msg_type: str, content: Any, metadata: Any, buffers: Sequence[Any] = ()
     ) -> None:
         """Send a Jupyter message, or a notice on stderr where it is too large."""
-        if self._copied or msg_type not in MESSAGE_TYPES:
+        if self._copied or msg_type not in CHILD_MESSAGE_TYPES:
             return
         frame = {
             "kind": ChildKind.MESSAGE.value,

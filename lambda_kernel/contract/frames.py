@@ -15,6 +15,22 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+CHILD_MESSAGE_TYPES = frozenset(
+    {
+        "stream",
+        "display_data",
+        "update_display_data",
+        "execute_result",
+        "error",
+        "clear_output",
+        "comm_open",
+        "comm_msg",
+        "comm_close",
+        "input_request",
+    }
+)
+"""The Jupyter messages that are taken from a child. Source: storage.md, "From a child"."""
+
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 MAX_PARTS = 1024
 MAC_BYTES = 32

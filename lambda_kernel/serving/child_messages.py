@@ -9,23 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lambda_kernel.contract.cell_protocol import SnapshotReport
+from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES
 from lambda_kernel.contract.schema import InvalidField
-
-MESSAGE_TYPES = frozenset(
-    {
-        "stream",
-        "display_data",
-        "update_display_data",
-        "execute_result",
-        "error",
-        "clear_output",
-        "comm_open",
-        "comm_msg",
-        "comm_close",
-        "input_request",
-    }
-)
-"""Source: storage.md, "From a child"."""
 
 REPLY_TYPES = {
     "execute": "execute_reply",
@@ -57,7 +42,7 @@ class ChildMessage:
 def message(data: dict[str, Any], buffers: tuple[bytes, ...]) -> ChildMessage | None:
     """Return the message in ``data``, or None where it is not one that is taken."""
     found = _body(data, buffers)
-    return found if found is not None and found.msg_type in MESSAGE_TYPES else None
+    return found if found is not None and found.msg_type in CHILD_MESSAGE_TYPES else None
 
 
 def reply(data: dict[str, Any], kind: str) -> ChildMessage | None:

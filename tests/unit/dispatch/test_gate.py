@@ -130,13 +130,11 @@ async def test_a_cell_that_is_cancelled_just_as_its_turn_comes_gives_it_back() -
 async def test_a_cell_that_waits_noticeably_is_told_how_many_are_before_it() -> None:
     gate = ConcurrencyGate(ceiling=1, notice_s=0)
     await gate.enter(Ticket(), print)
-    told: list[int] = []
-    waiting = [asyncio.ensure_future(gate.enter(Ticket(), told.append)) for _ in range(2)]
-    while len(told) < 2:
-        await asyncio.sleep(0)
+    told: asyncio.Queue[int] = asyncio.Queue()
+    waiting = [asyncio.ensure_future(gate.enter(Ticket(), told.put_nowait)) for _ in range(2)]
 
-    assert sorted(told) == [0, 1]
+    assert sorted([await told.get(), await told.get()]) == [0, 1]
     for task in waiting:
         gate.leave()
         await task
-    assert len(told) == 2
+    assert told.empty()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES
 from lambda_kernel.serving import child_messages
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.output import Output
@@ -26,7 +27,7 @@ def body(msg_type: Any, content: Any, metadata: Any = None) -> dict[str, Any]:
 @given(data=st.dictionaries(st.sampled_from(["msg_type", "content", "metadata", "x"]), JSON))
 def test_whatever_a_child_says_is_a_listed_message_or_nothing(data: dict[str, Any]) -> None:
     found = child_messages.message(data, ())
-    assert found is None or found.msg_type in child_messages.MESSAGE_TYPES
+    assert found is None or found.msg_type in CHILD_MESSAGE_TYPES
 
 
 @given(data=st.dictionaries(st.sampled_from(["size_bytes", "names", "lost", "kind"]), JSON))
