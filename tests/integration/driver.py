@@ -106,8 +106,10 @@ class Execution:
 
     @property
     def done(self) -> bool:
-        idle = any(c["execution_state"] == "idle" for c in self.of("status"))
-        return idle and bool(self.of("execute_reply"))
+        """Whether the reply and the idle after it are there; they are the last to come."""
+        last = self.messages[-4:]
+        idle = any(m["content"].get("execution_state") == "idle" for m in last)
+        return idle and any(m["header"]["msg_type"] == "execute_reply" for m in last)
 
 
 class NotebookClient:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.integration.driver import NotebookClient
+    from tests.integration.driver import Gateway, NotebookClient
 
 
 def still_works(kernel: NotebookClient) -> None:
@@ -137,4 +137,30 @@ def test_a_full_tmp_is_an_ordinary_error(kernel: NotebookClient) -> None:
         "import os; os.remove('fill')"
     )
     assert run.stdout in {"28\n", ""}, run.messages
+    still_works(kernel)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("for i in range(20_000): display({'text/plain': 'x'}, raw=True)", ""),
+        ("import os\nfor i in range(1_000_000): os.write(1, b'.\\n')", ""),
+        ("display({'text/plain': 'x' * (200 * 1024**2)}, raw=True)", "was left out"),
+        ("print('x' * (200 * 1024**2))", "were cut"),
+        ("deep = []\nfor i in range(100_000): deep = [deep]", "nested too deeply"),
+        ("import os\nwhile True: os.open('/dev/null', 0)", ""),
+        ("import os; os.write(1, b'\\xff\\xfe\\x00'); print('\\udc80')", ""),
+        ("import threading, time\nfor i in range(50): threading.Thread(target=time.sleep, "
+         "args=(600,)).start()", ""),
+    ],
+    ids=("displays", "writes", "display", "print", "nesting", "files", "bytes", "threads"),
+)  # fmt: skip
+def test_a_cell_that_floods_is_answered_and_harms_nobody(
+    gateway: Gateway, kernel: NotebookClient, code: str, told: str
+) -> None:
+    kernel.execute("marker = 1")
+    run = kernel.execute(code, timeout_s=120)
+    assert run.reply["status"] in {"ok", "error"}
+    assert told in run.stderr
+    assert gateway.rest("GET", "/api/kernels").ok
     still_works(kernel)
