@@ -63,7 +63,10 @@ def set_environment(request: CellRequest) -> None:
     """Set the environment that the request asks for, with its HOME."""
     os.environ.update(request.environment)
     local_bin = os.path.join(request.home, ".local", "bin")
-    os.environ["PATH"] = f"{local_bin}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    # `!pip` and `!python3` are this interpreter's, whatever else the image holds.
+    own_bin = str(Path(sys.executable).parent)
+    path = [local_bin, own_bin, os.environ.get("PATH", os.defpath)]
+    os.environ["PATH"] = os.pathsep.join(path)
     os.environ["HOME"] = request.home
     os.environ["PWD"] = request.workdir
 

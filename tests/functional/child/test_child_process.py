@@ -231,3 +231,13 @@ def test_a_session_knows_where_its_cells_ran(notebook: Notebook) -> None:
         ["[1]", "c1", "r1"],
         ["[2]", "c2", "r2"],
     ]
+
+
+def test_commands_find_the_interpreter_that_runs_the_cell(notebook: Notebook) -> None:
+    code = (
+        "import subprocess, sys\n"
+        "command = ['python3', '-c', 'import sys; print(sys.prefix)']\n"
+        "subprocess.check_output(command, text=True).strip() == sys.prefix"
+    )
+
+    assert notebook.run(code).text == "True"
