@@ -29,6 +29,7 @@ class Environment:
         allow_long_timeout: the explicit setting that admits more than 900 s.
         preload: modules imported once before cells run; one that is missing is left out.
         tier: the isolation a cell must have.
+        mask_connectors: replace connector values in what a cell prints.
     """
 
     id: str = DEFAULT_ID
@@ -39,6 +40,7 @@ class Environment:
     allow_long_timeout: bool = False
     preload: tuple[str, ...] = DEFAULT_PRELOAD
     tier: Literal["process"] = "process"
+    mask_connectors: bool = True
 
     def __post_init__(self) -> None:
         names.check_environment_id(self.id)

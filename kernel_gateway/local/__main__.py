@@ -55,7 +55,7 @@ async def _run(settings: LocalSettings) -> None:
     async with contextlib.AsyncExitStack() as closing:
         state_dir = Path(settings.state_dir)
         keys = StorageKeys.load_or_create(state_dir / "keys.json")
-        storage = await StorageProcess.start(state_dir, settings.stack, keys)
+        storage = await StorageProcess.start(state_dir, settings.stack, keys, settings.session_s)
         closing.push_async_callback(storage.stop)
         # SeaweedFS needs most of a second to come up: boto3 and tornado are loaded meanwhile.
         from kernel_gateway.local.assembly import assemble

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import logging
 from collections.abc import Mapping
@@ -20,16 +21,19 @@ from kernel_gateway.environments.handler_archive import (
     build_handler_archive,
 )
 from kernel_gateway.local.aws_api import LambdaAccess, serve_host
+from kernel_gateway.local.aws_root import AwsFront
 from kernel_gateway.local.buckets import prepare_buckets, sweep_overflow
 from kernel_gateway.local.execution_role import ExecutionRole
 from kernel_gateway.local.interpreter import find_interpreter
 from kernel_gateway.local.lambda_service import Capacity, LambdaService
 from kernel_gateway.local.launcher import ContainerLauncher, Runtime
 from kernel_gateway.local.relay import Relay, UnixAddress, loopback_listener
+from kernel_gateway.local.secrets_api import SecretsApi, SecretsAuthority
+from kernel_gateway.local.secrets_store import SecretStore
 from kernel_gateway.local.settings import REGION, LocalSettings
 from kernel_gateway.local.staging import stage_handler
 from kernel_gateway.local.storage import StorageProcess
-from kernel_gateway.local.storage_config import KeyPair, StorageKeys
+from kernel_gateway.local.storage_config import KeyPair, StorageKeys, role_policies
 from kernel_gateway.local.sts_front import StsFront
 from kernel_gateway.local.warm_container import Function
 
@@ -55,7 +59,6 @@ async def assemble(
     Raises:
         StartError: a part does not come up.
     """
-    state_dir = Path(settings.state_dir)
     preparing = asyncio.gather(
         asyncio.to_thread(_archive, settings), runtimes_of(settings), storage.ready()
     )
@@ -73,8 +76,8 @@ async def assemble(
     closing.push_async_callback(relay.close)
     await prepare_buckets(client, settings.stack)
     handler_uri = await asyncio.to_thread(_stage, client, settings, archive)
-    front = StsFront.create(address, state_dir / "logs" / "aws" / "sts" / "assume-role.jsonl")
-    closing.callback(front.close)
+    front = _front(settings, keys, address)
+    closing.callback(front.sts.close)
     service = _service(settings, runtimes, handler_uri, sts, address, front)
     access = LambdaAccess(
         secret_keys={keys.gateway.access_key_id: keys.gateway.secret_access_key}, region=REGION
@@ -109,13 +112,29 @@ async def runtimes_of(settings: LocalSettings) -> Mapping[str, Runtime]:
     }
 
 
+def _front(settings: LocalSettings, keys: StorageKeys, address: UnixAddress) -> AwsFront:
+    state_dir = Path(settings.state_dir)
+    logs = state_dir / "logs" / "aws"
+    authority = SecretsAuthority(
+        signing_key=base64.b64decode(keys.session_key),
+        policies=role_policies(settings.stack),
+        region=REGION,
+        account_id=settings.stack.account_id,
+    )
+    record_path = logs / "secretsmanager" / "get-secret-value.jsonl"
+    return AwsFront(
+        sts=StsFront.create(address, logs / "sts" / "assume-role.jsonl"),
+        secrets=SecretsApi(SecretStore(state_dir), authority, record_path),
+    )
+
+
 def _service(
     settings: LocalSettings,
     runtimes: Mapping[str, Runtime],
     handler_uri: str,
     sts: Any,
     address: UnixAddress,
-    front: StsFront,
+    front: AwsFront,
 ) -> LambdaService:
     stack = settings.stack
     launcher = ContainerLauncher(
@@ -142,6 +161,7 @@ def _service(
         max_containers=settings.max_containers,
         warm_count=settings.warm_count,
         idle_container_s=settings.idle_container_s,
+        recycle_age_s=settings.recycle_age_s,
     )
     return LambdaService(functions, launcher, capacity)
 

@@ -1,4 +1,4 @@
-"""The host's AWS address: the Lambda API and STS.
+"""The host's AWS address: the Lambda API, STS and Secrets Manager.
 
 Source: AWS Lambda API reference, Invoke and InvokeWithResponseStream.
 """
@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from tornado.httputil import HTTPServerRequest
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, RequestHandler, stream_request_body
 
 from kernel_gateway.local import event_stream
+from kernel_gateway.local.aws_root import AwsFront, signed_request
 from kernel_gateway.local.invokes import FunctionError, Invoke
 from kernel_gateway.local.lambda_service import FunctionNotFound, LambdaService, TooManyRequests
 from kernel_gateway.local.runtime_api import BUFFERED_RESPONSE_BYTES
-from kernel_gateway.local.sigv4 import SignatureRefused, SignedRequest, verify
-from kernel_gateway.local.sts_front import NoDelayServer, StsFront, StsHandler, no_log
+from kernel_gateway.local.sigv4 import SignatureRefused, verify
+from kernel_gateway.local.sts_front import NoDelayServer, no_log
 
 logger = logging.getLogger(__name__)
 
@@ -142,15 +142,9 @@ class _LambdaHandler(RequestHandler):
         return invoke
 
     def _authenticate(self, payload: bytes) -> None:
-        request = SignedRequest(
-            method=self.request.method or "",
-            url=_url(self.request),
-            headers=dict(self.request.headers.get_all()),
-            body=payload,
-        )
         try:
             verify(
-                request,
+                signed_request(self.request, payload),
                 secret_keys=self._access.secret_keys,
                 service="lambda",
                 region=self._access.region,
@@ -207,9 +201,9 @@ class InvokeStreamHandler(_LambdaHandler):
 
 
 def serve_host(
-    service: LambdaService, front: StsFront, access: LambdaAccess, listener: socket.socket
+    service: LambdaService, front: AwsFront, access: LambdaAccess, listener: socket.socket
 ) -> NoDelayServer:
-    """Serve the Lambda API and STS on ``listener``."""
+    """Serve the Lambda API, STS and Secrets Manager on ``listener``."""
     lambda_arguments = {"service": service, "access": access}
     application = Application(
         [
@@ -219,7 +213,7 @@ def serve_host(
                 InvokeStreamHandler,
                 lambda_arguments,
             ),
-            ("/", StsHandler, {"front": front, "source": "host"}),
+            front.route("host"),
         ],
         log_function=no_log,
     )
@@ -232,7 +226,3 @@ def _plain_name(function: str) -> str:
     """Return the function's name from a name, partial or full ARN, with or without qualifier."""
     name = function.split(":function:", 1)[-1] if ":function:" in function else function
     return name.removesuffix(":$LATEST")
-
-
-def _url(request: HTTPServerRequest) -> str:
-    return f"http://{request.headers.get('Host', '')}{request.uri}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_gateway.environments.environment import Environment
+from kernel_gateway.local.aws_root import AwsFront, serve_container
 from kernel_gateway.local.bubblewrap import ContainerSpec, find_bwrap, top_level
 from kernel_gateway.local.container import BubblewrapContainer
 from kernel_gateway.local.container_init import PORTS, WORKING_DIRECTORY
@@ -15,7 +16,6 @@ from kernel_gateway.local.container_log import ContainerLog
 from kernel_gateway.local.execution_role import ExecutionRole
 from kernel_gateway.local.interpreter import Interpreter
 from kernel_gateway.local.relay import Relay, UnixAddress
-from kernel_gateway.local.sts_front import StsFront, serve_container
 from kernel_gateway.local.warm_container import Function, Launched
 from lambda_kernel.contract.keys import Stack
 
@@ -47,7 +47,7 @@ class ContainerLauncher:
         runtimes: by function name.
         role: gives each container its credentials.
         storage: S3.
-        front: STS.
+        front: STS and Secrets Manager.
         logs: the folder of container logs.
     """
 
@@ -58,7 +58,7 @@ class ContainerLauncher:
     runtimes: Mapping[str, Runtime]
     role: ExecutionRole
     storage: UnixAddress
-    front: StsFront
+    front: AwsFront
     logs: Path
 
     async def launch(self, function: Function, container_id: str) -> Launched:
@@ -119,6 +119,7 @@ class ContainerLauncher:
             "AWS_DEFAULT_REGION": self.region,
             "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{s3_port}",
             "AWS_ENDPOINT_URL_STS": f"http://127.0.0.1:{aws_port}",
+            "AWS_ENDPOINT_URL_SECRETS_MANAGER": f"http://127.0.0.1:{aws_port}",
             "_HANDLER": "handler.handler",
             "LAMBDA_TASK_ROOT": WORKING_DIRECTORY,
             "TZ": ":UTC",
@@ -139,6 +140,7 @@ def settings_environment(stack: Stack, environment: Environment) -> dict[str, st
         "LKG_PRELOAD": ",".join(environment.preload),
         "LKG_EPHEMERAL_MB": str(environment.ephemeral_mb),
         "LKG_MEMORY_MB": str(environment.memory_mb),
+        "LKG_MASK_CONNECTORS": "1" if environment.mask_connectors else "0",
     }
     if stack.governed_read_prefix is not None:
         settings["LKG_GOVERNED_READ_PREFIX"] = stack.governed_read_prefix

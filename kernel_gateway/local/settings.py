@@ -12,6 +12,7 @@ from pathlib import Path
 from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import StartError
 from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.session_policy import MAX_DURATION_S
 
 REGION = "us-east-1"
 
@@ -27,6 +28,9 @@ class LocalSettings:
         max_containers: all functions together.
         warm_count: containers kept ready for the first environment.
         idle_container_s: other idle containers are ended after this long.
+        session_s: no STS session lives longer than this.
+        recycle_age_s: an older container is replaced; well below ``session_s``, as its
+            credentials are those of one session.
         log_level: of the service process.
         bootstrap: another bootstrap file, for tests.
         handler_archive: another handler zip, for tests.
@@ -38,6 +42,8 @@ class LocalSettings:
     max_containers: int = 4
     warm_count: int = 1
     idle_container_s: float = 600.0
+    session_s: int = MAX_DURATION_S
+    recycle_age_s: float = 45 * 60
     log_level: str = "WARNING"
     bootstrap: str | None = None
     handler_archive: str | None = None

@@ -25,6 +25,7 @@ from kernel_gateway.local.storage_config import (
     sandbox_argv,
 )
 from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.session_policy import MAX_DURATION_S
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,8 @@ RESTART_DELAYS_S = (0.0, 0.2, 1.0, 5.0)
 class StorageProcess:
     """SeaweedFS in its sandbox."""
 
-    def __init__(self, state_dir: Path, stack: Stack, keys: StorageKeys) -> None:
+    def __init__(self, state_dir: Path, stack: Stack, keys: StorageKeys, session_s: int) -> None:
+        self._session_s = session_s
         self._stack = stack
         self._keys = keys
         self._data = state_dir / "storage"
@@ -49,15 +51,27 @@ class StorageProcess:
         self._stopping = False
 
     @classmethod
-    async def start(cls, state_dir: Path, stack: Stack, keys: StorageKeys) -> StorageProcess:
+    async def start(
+        cls,
+        state_dir: Path,
+        stack: Stack,
+        keys: StorageKeys,
+        session_s: int = MAX_DURATION_S,
+    ) -> StorageProcess:
         """Return the process, spawned but not yet ready.
 
         Must be called on the main thread: ``--die-with-parent`` follows the spawning thread.
 
+        Args:
+            state_dir: where its data, socket and log stand.
+            stack: names of the roles.
+            keys: its secrets.
+            session_s: how long an STS session may live at most.
+
         Raises:
             StartError: SeaweedFS or bubblewrap is missing.
         """
-        storage = cls(state_dir, stack, keys)
+        storage = cls(state_dir, stack, keys, session_s)
         for folder in (storage._data, storage._sockets, storage._log_path.parent):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         storage._log_path.unlink(missing_ok=True)
@@ -167,7 +181,7 @@ class StorageProcess:
                 ),
                 files={
                     "/etc/s3.json": json.dumps(identities(self._keys)),
-                    "/etc/iam.json": json.dumps(iam(self._stack, self._keys)),
+                    "/etc/iam.json": json.dumps(iam(self._stack, self._keys, self._session_s)),
                 },
                 environment=environment(self._keys),
                 output=log,

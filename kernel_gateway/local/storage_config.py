@@ -18,6 +18,7 @@ from lambda_kernel.contract.session_policy import MAX_DURATION_S
 GATEWAY_IDENTITY = "gateway"
 LAMBDA_IDENTITY = "lambda-service"
 SOCKET_NAME = "s3.sock"
+TOKEN_ISSUER = "lambda-kernel-gateway"  # noqa: S105  (a name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,16 +106,22 @@ def identities(keys: StorageKeys) -> dict[str, Any]:
     }
 
 
-def iam(stack: Stack, keys: StorageKeys) -> dict[str, Any]:
-    """Return ``-s3.iam.config``: roles, trust and policies (storage.md, "Roles")."""
+def iam(stack: Stack, keys: StorageKeys, session_s: int = MAX_DURATION_S) -> dict[str, Any]:
+    """Return ``-s3.iam.config``: roles, trust and policies (storage.md, "Roles").
+
+    Args:
+        stack: names of everything.
+        keys: signs the sessions.
+        session_s: no session lives longer, whatever it asks for.
+    """
     account = stack.account_id
     service = f"arn:aws:iam::{account}:user/{LAMBDA_IDENTITY}"
     execution_session = f"arn:aws:sts::{account}:assumed-role/{stack.execution_role}/*"
     return {
         "sts": {
-            "tokenDuration": "1h",
-            "maxSessionLength": "1h",
-            "issuer": "lambda-kernel-gateway",
+            "tokenDuration": f"{session_s}s",
+            "maxSessionLength": f"{session_s}s",
+            "issuer": TOKEN_ISSUER,
             "accountId": account,
             "signingKey": keys.session_key,
         },
@@ -124,10 +131,14 @@ def iam(stack: Stack, keys: StorageKeys) -> dict[str, Any]:
             _role(stack, stack.scoped_role, execution_session, "scoped"),
         ],
         "policies": [
-            {"name": "execution", "document": execution_policy(stack)},
-            {"name": "scoped", "document": scoped_policy(stack)},
+            {"name": name, "document": document} for name, document in role_policies(stack).items()
         ],
     }
+
+
+def role_policies(stack: Stack) -> dict[str, dict[str, Any]]:
+    """Return the roles' policies by the names that session tokens carry."""
+    return {"execution": execution_policy(stack), "scoped": scoped_policy(stack)}
 
 
 def execution_policy(stack: Stack) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
-from tornado.web import Application, RequestHandler
+from tornado.web import RequestHandler
 
 from kernel_gateway.local.relay import UnixAddress
 
@@ -127,35 +127,6 @@ class StsFront:
         }
         with self._record_path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-
-
-class StsHandler(RequestHandler):
-    """``POST /``: the STS query API."""
-
-    def initialize(self, front: StsFront, source: str) -> None:
-        """Keep what the requests need."""
-        self._front = front
-        self._source = source
-
-    async def post(self) -> None:
-        """Forward the request."""
-        await self._front.forward(self, self._source)
-
-
-def serve_container(front: StsFront, listener: socket.socket, source: str) -> NoDelayServer:
-    """Serve a container's AWS address: STS and nothing else.
-
-    Args:
-        front: what answers.
-        listener: the listening socket that came out of the container.
-        source: its name in the record.
-    """
-    application = Application(
-        [("/", StsHandler, {"front": front, "source": source})], log_function=no_log
-    )
-    server = NoDelayServer(application, max_body_size=STS_BODY_BYTES)
-    server.add_sockets([listener])
-    return server
 
 
 def no_log(handler: RequestHandler) -> None:

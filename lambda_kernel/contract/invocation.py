@@ -89,7 +89,8 @@ class Invocation:
         execution_count: the number the cell shows.
         limits: what it may use.
         network_policy_digest: SHA-256 of the egress rules, or None (no egress).
-        connectors: ids of the connectors the agent may use.
+        connectors: ids of the connectors whose values the cell gets; none named = all of the
+            agent's.
         write_prefix: where changed files go; the mirror's own prefix unless it is a replay.
         seeds: recorded randomness, by generator name.
         nonce: 32 hex digits, echoed in the outcome.
@@ -127,6 +128,8 @@ class Invocation:
         names.check_workspace(self.workspace, "invocation.workspace")
         for i, project in enumerate(self.projects):
             names.check_project(project, f"invocation.projects[{i}]")
+        for i, connector in enumerate(self.connectors):
+            names.check_connector(connector, f"invocation.connectors[{i}]")
         if self.run is not None:
             names.check_run(self.run, "invocation.run")
         for name in ("seq", "execution_count", "epoch"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lambda_kernel.contract import names
 from lambda_kernel.contract.scope import Scope
 
 SEQ_DIGITS = 10
@@ -25,6 +26,10 @@ class Stack:
     stack: str = "local"
     account_id: str = "000000000000"
     governed_read_prefix: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.governed_read_prefix is not None:
+            names.check_governed_prefix(self.governed_read_prefix)
 
     @property
     def workspaces(self) -> str:
@@ -72,6 +77,11 @@ class Stack:
     def connector_secret(self, agent: str) -> str:
         """Return the name of the one secret that an agent's cells may read."""
         return f"{self.prefix}connector-creds-{agent}"
+
+
+def connector_variable(connector: str, key: str) -> str:
+    """Return the environment variable that holds a connector's value in a cell."""
+    return f"CONN_{connector}_{key}"
 
 
 def user_prefix(user: str) -> str:

@@ -16,6 +16,10 @@ _IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _KERNEL_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _ENVIRONMENT_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+_CONNECTOR = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_CONNECTOR_RULE = "must be 1 to 64 characters of A-Z a-z 0-9 _ and begin with a letter"
+GOVERNED_CHARACTERS = 200
+_GOVERNED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*/)+")
 _IDENTITY_RULE = (
     "must be 1 to 64 characters of A-Z a-z 0-9 . _ @ - and begin with a letter or digit"
 )
@@ -57,6 +61,32 @@ def check_environment_id(value: str, path: str = "environment.id") -> str:
     """Return ``value`` if it may name an execution environment (raises InvalidField)."""
     rule = "must be 1 to 32 characters of a-z 0-9 - and neither begin nor end with -"
     return _match(_ENVIRONMENT_ID, value, path, rule)
+
+
+def check_connector(value: str, path: str = "connector") -> str:
+    """Return ``value`` if it may be the id of a connector or one of its keys.
+
+    Both are parts of the name of an environment variable.
+
+    Raises:
+        InvalidField: it may not; the message states the rule, never the value.
+    """
+    return _match(_CONNECTOR, value, path, _CONNECTOR_RULE)
+
+
+def check_governed_prefix(value: str, path: str = "governed_read_prefix") -> str:
+    """Return ``value`` if it may be the prefix that every cell may read and none may write.
+
+    Raises:
+        InvalidField: the message says which rule it breaks.
+    """
+    rule = "must be folders of A-Z a-z 0-9 . _ - and end with /, such as shared/reference/"
+    _match(_GOVERNED, value, path, rule)
+    if len(value) > GOVERNED_CHARACTERS:
+        raise InvalidField(path, f"must not be longer than {GOVERNED_CHARACTERS} characters")
+    if value.startswith("users/"):
+        raise InvalidField(path, "must not lie under users/, which users may write to")
+    return value
 
 
 def check_project(value: str, path: str = "project") -> str:
