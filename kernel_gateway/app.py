@@ -16,7 +16,6 @@ from kernel_gateway.errors import StartError
 from kernel_gateway.settings import Settings
 from kernel_gateway.web.rest_client import Endpoint
 from kernel_gateway.web.run_file import RUN_FOLDER, RunFile, StateLock
-from lambda_kernel.contract.keys import Stack
 
 if TYPE_CHECKING:
     from kernel_gateway.config import Deployment
@@ -133,7 +132,7 @@ async def _local_service(
     service = await LocalService.start(
         LocalSettings(
             state_dir=str(settings.state_dir),
-            stack=Stack(),
+            stack=settings.stack,
             environments=tuple(settings.environments.values()),
             max_containers=settings.max_containers,
             log_level=settings.log_level,

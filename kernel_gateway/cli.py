@@ -1,4 +1,4 @@
-"""The command ``kernel-gateway``: a gateway, a notebook run, files in and out, a probe.
+"""The command ``kernel-gateway``: a gateway, a notebook run, files, connectors, a probe.
 
 Nothing heavy is imported before it is known what to do, so that ``--help`` and errors are quick.
 """
@@ -105,6 +105,19 @@ async def _probe(options: argparse.Namespace, extra: list[str]) -> int:
     return 0 if is_isolated(probe) else FAILED
 
 
+async def _connectors(options: argparse.Namespace, extra: list[str]) -> int:
+    from kernel_gateway.local.connector_commands import ELSEWHERE, ValueSource, run_action
+    from kernel_gateway.local.secrets_store import SecretStore
+
+    settings = _settings(options, [])
+    if options.gateway_url is not None:
+        secret = settings.stack.connector_secret("AGENT")
+        raise BadRequest(ELSEWHERE.format(secret=secret))
+    store = SecretStore(settings.state_dir)
+    run_action(store, settings.stack, options.action, options, ValueSource.of_process())
+    return 0
+
+
 @asynccontextmanager
 async def _some_gateway(options: argparse.Namespace) -> AsyncIterator[Endpoint]:
     """Yield the gateway that was named, else the one that runs, else one of our own."""
@@ -203,4 +216,10 @@ def _say(text: str) -> None:
     print(f"{PROGRAM}: {text}", file=sys.stderr)  # noqa: T201
 
 
-_COMMANDS = {"gateway": _gateway, "run": _run, "files": _files, "probe": _probe}
+_COMMANDS = {
+    "gateway": _gateway,
+    "run": _run,
+    "files": _files,
+    "connectors": _connectors,
+    "probe": _probe,
+}

@@ -19,6 +19,8 @@ from traitlets.config import Config
 from kernel_gateway.environments.environment import Environment, read_environments
 from kernel_gateway.errors import ConfigError
 from kernel_gateway.web.identities import IdentityTable, check_token, read_identities
+from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.schema import InvalidField
 
 APP_NAME = "lambda-kernel-gateway"
 TOKEN_BYTES = 24
@@ -37,6 +39,7 @@ class Settings:
         max_containers: how many containers may run at once.
         warm_count: how many containers are started before anybody asks.
         idle_container_s: a container without an invocation for so long is ended.
+        stack: names of buckets, roles, functions and secrets.
         config: what remains for jupyter_server's own classes.
     """
 
@@ -48,6 +51,7 @@ class Settings:
     max_containers: int
     warm_count: int
     idle_container_s: int
+    stack: Stack
     config: Config
 
 
@@ -76,6 +80,12 @@ class KernelGateway(JupyterApp):
     idle_container_s = Int(600, min=1, help="Seconds after which an idle container ends.").tag(
         config=True
     )
+
+    governed_read_prefix = Unicode(
+        None,
+        allow_none=True,
+        help="Prefix of the workspaces bucket that every cell reads at ./.governed/.",
+    ).tag(config=True)
 
     @default("state_dir")
     def _default_state_dir(self) -> str:
@@ -131,8 +141,15 @@ class KernelGateway(JupyterApp):
             max_containers=self.max_containers,
             warm_count=min(self.warm_count, self.max_containers),
             idle_container_s=self.idle_container_s,
+            stack=self._stack(),
             config=self.config,
         )
+
+    def _stack(self) -> Stack:
+        try:
+            return Stack(governed_read_prefix=self.governed_read_prefix or None)
+        except InvalidField as problem:
+            raise ConfigError(str(problem)) from problem
 
     def _identities(self) -> tuple[IdentityTable, str | None]:
         tables = list(self.identity)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 PROGRAM = "kernel-gateway"
-COMMANDS = ("run", "files", "probe")
+COMMANDS = ("run", "files", "connectors", "probe")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 BAD_INPUT = 2
 
@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_run(commands)
     _add_files(commands)
+    _add_connectors(commands)
     _add_probe(commands)
     return parser
 
@@ -151,6 +152,43 @@ def _add_probe(commands: Any) -> None:
     parser.add_argument("--kernel-name", metavar="NAME", help="kernelspec (the default one)")
     _add_client_options(parser)
     parser.set_defaults(command="probe")
+
+
+def _add_connectors(commands: Any) -> None:
+    parser = commands.add_parser(
+        "connectors",
+        help="keep the secrets that an agent's cells get",
+        description="Keep the secrets that an agent's cells get as CONN_<connector>_<KEY>. For the "
+        "local service of this machine only.",
+    )
+    actions = parser.add_subparsers(
+        title="commands", metavar="COMMAND", dest="action", required=True, parser_class=_Parser
+    )
+    shapes: dict[str, tuple[str, tuple[tuple[str, str | None], ...]]] = {
+        "set": (
+            "store values: of each KEY as asked for, or KEY=value lines from standard input",
+            (("agent", None), ("connector", None), ("keys", "*")),
+        ),
+        "list": ("list connectors and their keys, never a value", (("agent", "?"),)),
+        "delete": (
+            "delete a connector, or some of its keys",
+            (("agent", None), ("connector", None), ("keys", "*")),
+        ),
+    }
+    for name, (text, places) in shapes.items():
+        action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        for place, count in places:
+            default = [] if count == "*" else ""
+            metavar = "KEY" if count == "*" else place.upper()
+            action.add_argument(place, metavar=metavar, nargs=count, default=default)
+        for option, metavar, what in (
+            ("--gateway-url", "URL", "not here: connectors of a gateway elsewhere are its own"),
+            ("--state-dir", "DIR", "state directory of the gateway"),
+            ("--config", "FILE", "configuration that names it"),
+        ):
+            missing = None if option == "--gateway-url" else argparse.SUPPRESS
+            action.add_argument(option, metavar=metavar, help=what, default=missing)
+        action.set_defaults(command="connectors")
 
 
 def _port(text: str) -> int:

@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kernel_gateway.local.invokes import FunctionError, Invoke
+from kernel_gateway.local.settings import RECYCLE_AGE_S
 from kernel_gateway.local.warm_container import Function, Launcher, State, WarmContainer
 
 logger = logging.getLogger(__name__)
 
 REAP_INTERVAL_S = 5.0
-RECYCLE_AGE_S = 45 * 60
-"""The execution role's credentials last an hour; a container is replaced well before."""
+
+
+def _since_boot() -> float:
+    # Unlike `monotonic` it goes on while a laptop sleeps, as the life of credentials does.
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class FunctionNotFound(Exception):
@@ -36,7 +40,7 @@ class Capacity:
         max_containers: all functions together.
         warm_count: kept ready for the first function.
         idle_container_s: an idle container beyond these is ended after this long.
-        recycle_age_s: an older container is replaced when it is idle.
+        recycle_age_s: an older container gets no invoke any more: its credentials run out.
     """
 
     max_containers: int = 4
@@ -57,7 +61,7 @@ class LambdaService:
         functions: Iterable[Function],
         launcher: Launcher,
         capacity: Capacity,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = _since_boot,
     ) -> None:
         self._functions = {function.name: function for function in functions}
         self._launcher = launcher
@@ -115,7 +119,7 @@ class LambdaService:
 
     def became_idle(self, container: WarmContainer) -> None:
         """Hand the longest waiting invoke to ``container``, or replace it if it is too old."""
-        if container.age_s > self._capacity.recycle_age_s and not self._stopping:
+        if self._is_old(container) and not self._stopping:
             container.kill()
             return
         waiting = self._waiting[container.function.name]
@@ -162,10 +166,16 @@ class LambdaService:
                 waiting.popleft().response.end(error)
 
     def _choose_idle(self, function: Function, tenant_id: str | None) -> WarmContainer | None:
+        for container in self._of(function):
+            if container.state is State.IDLE and self._is_old(container):
+                container.kill()
         idle = [c for c in self._of(function) if c.state is State.IDLE]
         if not idle:
             return None
         return max(idle, key=lambda c: (tenant_id in {c.tenant_id, None}, c.idle_since))
+
+    def _is_old(self, container: WarmContainer) -> bool:
+        return container.age_s > self._capacity.recycle_age_s
 
     def _of(self, function: Function) -> list[WarmContainer]:
         return [c for c in self._containers.values() if c.function.name == function.name]
@@ -228,6 +238,5 @@ class LambdaService:
             surplus = idle[: max(0, len(idle) - keep)]
             for container in idle:
                 is_stale = self._clock() - container.idle_since > self._capacity.idle_container_s
-                is_old = container.age_s > self._capacity.recycle_age_s
-                if is_old or (is_stale and container in surplus):
+                if self._is_old(container) or (is_stale and container in surplus):
                     container.kill()

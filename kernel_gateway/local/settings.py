@@ -16,6 +16,9 @@ from lambda_kernel.contract.session_policy import MAX_DURATION_S
 
 REGION = "us-east-1"
 
+RECYCLE_AGE_S = 45 * 60
+"""The execution role's credentials last an hour; a container is replaced well before."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSettings:
@@ -43,7 +46,7 @@ class LocalSettings:
     warm_count: int = 1
     idle_container_s: float = 600.0
     session_s: int = MAX_DURATION_S
-    recycle_age_s: float = 45 * 60
+    recycle_age_s: float = RECYCLE_AGE_S
     log_level: str = "WARNING"
     bootstrap: str | None = None
     handler_archive: str | None = None

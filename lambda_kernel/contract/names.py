@@ -18,7 +18,7 @@ _KERNEL_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-
 _ENVIRONMENT_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _CONNECTOR = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _CONNECTOR_RULE = "must be 1 to 64 characters of A-Z a-z 0-9 _ and begin with a letter"
-GOVERNED_CHARACTERS = 200
+GOVERNED_CHARACTERS = 256
 _GOVERNED = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*/)+")
 _IDENTITY_RULE = (
     "must be 1 to 64 characters of A-Z a-z 0-9 . _ @ - and begin with a letter or digit"

@@ -276,6 +276,18 @@ def hash_descriptor(descriptor: int) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
+def state_of(found: trees.Found) -> FileState:
+    """Return what a regular file of a tree is, its bytes read and hashed."""
+    with trees.reading(found.name, found.folder) as descriptor:
+        digest, size = hash_descriptor(descriptor)
+    return FileState(
+        digest=digest,
+        size_bytes=size,
+        mode=stat.S_IMODE(found.status.st_mode) & 0o777,
+        mtime_ns=found.status.st_mtime_ns,
+    )
+
+
 def metadata_of(state: FileState) -> dict[str, str]:
     """Return the object metadata that ``state`` is stored with."""
     return {

@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lambda_kernel.contract import cell_protocol
@@ -25,7 +25,8 @@ from lambda_kernel.contract.cell_protocol import (
     SnapshotReport,
 )
 from lambda_kernel.contract.frames import BadFrame, PartsReader
-from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.outcome import LostName
+from lambda_kernel.contract.schema import InvalidField, encode
 from lambda_kernel.serving import child_messages, sampling, sweep
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (
@@ -36,6 +37,7 @@ from lambda_kernel.serving.errors import (
     CellTimeout,
     SnapshotTooLarge,
 )
+from lambda_kernel.serving.masking import Masker
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import Zygote
@@ -82,6 +84,16 @@ class CellEnd:
 
     reply: ChildMessage
     snapshot: SnapshotReport | None
+
+    def masked(self, masker: Masker) -> CellEnd:
+        """Return it with connector values replaced in what is shown or stored."""
+        if masker.is_idle:
+            return self
+        report = self.snapshot
+        if report is not None:
+            lost = tuple(LostName(**masker.json(encode(item))) for item in report.lost)
+            report = replace(report, lost=lost, names=masker.json(report.names))
+        return CellEnd(reply=self.reply.masked(masker), snapshot=report)
 
 
 class CellRun:

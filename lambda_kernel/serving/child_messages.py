@@ -5,12 +5,13 @@ The child runs user code, which can write to its sockets itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lambda_kernel.contract.cell_protocol import SnapshotReport
 from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.serving.masking import Masker
 
 REPLY_TYPES = {
     "execute": "execute_reply",
@@ -37,6 +38,10 @@ class ChildMessage:
     def to_dict(self) -> dict[str, Any]:
         """Return the body of a frame."""
         return {"msg_type": self.msg_type, "content": self.content, "metadata": self.metadata}
+
+    def masked(self, masker: Masker) -> ChildMessage:
+        """Return it with connector values replaced; buffers are bytes and stay."""
+        return replace(self, content=masker.json(self.content), metadata=masker.json(self.metadata))
 
 
 def message(data: dict[str, Any], buffers: tuple[bytes, ...]) -> ChildMessage | None:

@@ -21,6 +21,7 @@ from lambda_kernel.contract.outcome import Probe
 from lambda_kernel.isolation import probe, reexec
 from lambda_kernel.serving import credentials, handler, runtime_api
 from lambda_kernel.serving.cache import DownloadCache
+from lambda_kernel.serving.connectors import Connectors, SecretsManagerReader
 from lambda_kernel.serving.credentials import Credentials, RoleAssumer, StsRoleAssumer
 from lambda_kernel.serving.homes import Homes
 from lambda_kernel.serving.objects import ObjectStore, S3ObjectStore
@@ -58,6 +59,7 @@ class Settings:
         ephemeral_bytes, memory_bytes: sizes of the container.
         container_id: which container this is.
         runtime_api: address of the Runtime API.
+        mask_connectors: replace connector values in what a cell prints.
         allow_degraded: run cells although the probe failed.
         alone_on_machine: a Lambda micro-VM, where this process need not be pid 1.
     """
@@ -70,6 +72,7 @@ class Settings:
     memory_bytes: int
     container_id: str
     runtime_api: str
+    mask_connectors: bool
     allow_degraded: bool
     alone_on_machine: bool
 
@@ -96,6 +99,7 @@ class Settings:
             memory_bytes=int(platform.get("LKG_MEMORY_MB", memory_mb)) * 1024**2,
             container_id=platform.get("AWS_LAMBDA_LOG_STREAM_NAME", ""),
             runtime_api=platform["AWS_LAMBDA_RUNTIME_API"],
+            mask_connectors=platform.get("LKG_MASK_CONNECTORS", "1") != "0",
             allow_degraded=platform.get("LKG_ALLOW_DEGRADED", "") == "1",
             alone_on_machine=stack.stack != "local" and "AWS_EXECUTION_ENV" in platform,
         )
@@ -133,6 +137,7 @@ class Container:
     cache: DownloadCache
     homes: Homes
     snapshots: Snapshots
+    connectors: Connectors
     zygotes: Zygotes
     sweeper: Sweeper
     probe: Probe
@@ -196,6 +201,7 @@ def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
         snapshots=Snapshots(
             store, stack.state, pool, ChunkCache(int(settings.memory_bytes * CHUNK_SHARE))
         ),
+        connectors=Connectors(SecretsManagerReader(clients.secrets), stack),
         zygotes=zygotes,
         sweeper=sweeper,
         probe=measure(stage, settings, zygote.pid),

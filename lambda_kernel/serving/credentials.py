@@ -13,9 +13,14 @@ from botocore.credentials import CredentialResolver, ReadOnlyCredentials
 from botocore.credentials import Credentials as BotoCredentials
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lambda_kernel.serving.errors import StorageUnavailable
+from lambda_kernel.serving.errors import CredentialsExpired, StorageUnavailable
 
 CONNECTIONS = 16
+
+_EXPIRED = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "InvalidAccessKeyId"}
+)
+"""The last one is SeaweedFS's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,10 @@ class StsRoleAssumer:
             )["Credentials"]
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
+            if code in _EXPIRED:
+                raise CredentialsExpired(
+                    f"this container's own credentials have run out ({code}): send the cell again"
+                ) from error
             raise StorageUnavailable(f"STS refused the session of this cell: {code}") from error
         except BotoCoreError as error:
             raise StorageUnavailable(f"STS did not answer: {error}") from error
@@ -94,11 +103,13 @@ class AwsClients:
     Attributes:
         s3: signs with ``swappable``.
         sts: signs with the execution role.
-        swappable: the credentials of ``s3``.
+        secrets: Secrets Manager; signs with ``swappable``.
+        swappable: the credentials of ``s3`` and ``secrets``.
     """
 
     s3: Any
     sts: Any
+    secrets: Any
     swappable: SwappableCredentials
 
 
@@ -146,6 +157,11 @@ def open_clients(platform: Mapping[str, str], count: Callable[..., None]) -> Aws
             **shared,
         ),
     )
+    secrets = boto.client(
+        "secretsmanager",
+        endpoint_url=platform.get("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
+        config=Config(**shared),
+    )
     role = execution_role(platform)
     sts = boto3.Session(
         aws_access_key_id=role.access_key_id,
@@ -154,9 +170,9 @@ def open_clients(platform: Mapping[str, str], count: Callable[..., None]) -> Aws
         region_name=region,
         botocore_session=botocore.session.Session(),
     ).client("sts", endpoint_url=platform.get("AWS_ENDPOINT_URL_STS"), config=Config(**shared))
-    for client in (s3, sts):
+    for client in (s3, sts, secrets):
         client.meta.events.register("before-send", count)
-    return AwsClients(s3=s3, sts=sts, swappable=swappable)
+    return AwsClients(s3=s3, sts=sts, secrets=secrets, swappable=swappable)
 
 
 class _Provider:

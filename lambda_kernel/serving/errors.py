@@ -31,6 +31,10 @@ class StorageUnavailable(CellEnded):
     status = Status.STORAGE_UNAVAILABLE
 
 
+class CredentialsExpired(StorageUnavailable):
+    """The execution role's credentials have run out; another container has fresh ones."""
+
+
 class ObjectNotFound(StorageUnavailable):
     """There is no such object."""
 

@@ -12,7 +12,7 @@ from lambda_kernel.contract.invocation import INLINE_MANIFEST_BYTES, Invocation
 from lambda_kernel.contract.outcome import Outcome, Status
 from lambda_kernel.serving import events
 from lambda_kernel.serving.committing import abandon, persist
-from lambda_kernel.serving.errors import CellEnded, InvalidRequest, ProbeFailed
+from lambda_kernel.serving.errors import CellEnded, CredentialsExpired, InvalidRequest, ProbeFailed
 from lambda_kernel.serving.line import ByteStream, Cell
 from lambda_kernel.serving.mirror import MirrorPlan
 from lambda_kernel.serving.runtime_api import Event
@@ -54,7 +54,7 @@ def handle(event: Event, response: ByteStream, container: Container) -> bool:
         extra={"aws_request_id": event.aws_request_id, "status": outcome.status.value}
         | {f"{name}_ms": took for name, took in cell.timings_ms.items()},
     )
-    return not cell.tainted
+    return not (cell.tainted or cell.spent)
 
 
 def _cell(
@@ -111,6 +111,7 @@ def _follow_the_line(cell: Cell) -> Outcome:
             persist(cell)
         status, message = cell.reply_status, cell.message
     except CellEnded as ended:
+        cell.spent = isinstance(ended, CredentialsExpired)
         status, message = ended.status, str(ended)
         with cell.step("persist"):
             message += abandon(cell)

@@ -13,7 +13,9 @@ from lambda_kernel.contract.invocation import Head, Invocation
 from lambda_kernel.contract.outcome import Outcome, Status
 from lambda_kernel.serving.cells import CellEnd
 from lambda_kernel.serving.child_messages import ChildMessage
+from lambda_kernel.serving.connectors import ConnectorValues
 from lambda_kernel.serving.homes import SavedHome
+from lambda_kernel.serving.masking import Masker
 from lambda_kernel.serving.mirror import Mirrored, MirrorPlan, Stored
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.runtime_api import Event
@@ -49,10 +51,12 @@ class Cell:
         parent: the commit it starts from.
         mirrored, home, snapshot_in: what was brought in.
         snapshot_out, end: what the child left and said.
+        connectors, masker: the cell's connector values, and what keeps them out of its output.
         stored, saved_home: what was stored, not committed yet.
         commit: the stored bytes of that commit, before it is one.
         head: the commit, where there is one.
         tainted: something of the cell could not be removed.
+        spent: the container's own credentials have run out: it must end.
         message: for people, of a cell that did commit.
     """
 
@@ -74,11 +78,14 @@ class Cell:
     snapshot_in: int = -1
     snapshot_out: int = -1
     end: CellEnd | None = None
+    connectors: ConnectorValues = field(default_factory=ConnectorValues)
+    masker: Masker = field(default_factory=lambda: Masker({}))
     stored: Stored = field(default_factory=Stored)
     saved_home: SavedHome | None = None
     commit: bytes = b""
     head: Head | None = None
     tainted: bool = False
+    spent: bool = False
     message: str = ""
     timings_ms: dict[str, float] = field(default_factory=dict)
     peak_memory_bytes: int = 0
@@ -90,6 +97,13 @@ class Cell:
     def namespace(self) -> Namespace:
         """The variables that the cell starts from."""
         return Namespace() if self.parent is None else self.parent.namespace
+
+    def use_connectors(self, values: ConnectorValues) -> None:
+        """Give the child these values, and keep them out of what it prints."""
+        self.connectors = values
+        if self.container.settings.mask_connectors:
+            self.masker = Masker(values.variables)
+            self.output.mask(self.masker)
 
     def send_message(self, message: ChildMessage) -> None:
         """Send a message of the cell to the client, now."""
@@ -126,7 +140,7 @@ class Cell:
             started=self.started,
             committed=self.head is not None,
             head=self.head,
-            message=message,
+            message=self.masker.text(message),
             files=tuple(self.stored.changes),
             home_head=saved.pack if self.invocation.scope.home_is_kept else None,
             lost=end.snapshot.lost if end is not None and end.snapshot is not None else (),

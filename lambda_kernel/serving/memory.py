@@ -116,14 +116,16 @@ class MemoryObjectStore:
             self.versions.setdefault((bucket, key), []).append(marker)
         return marker.version_id
 
-    def restore(self, bucket: str, key: str, version_id: str) -> None:
-        """Make an older version the newest again."""
+    def restore(
+        self, bucket: str, key: str, version_id: str, tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Make an older version the newest again, with ``tags``."""
         self._call("restore", key)
         found = self.versions[bucket, key]
         old = next(version for version in found if version.version_id == version_id)
         if old.body is None:
             raise ObjectNotFound(f"there is no version {version_id} of {key}")
-        self.put(bucket, key, old.body, metadata=old.metadata, tags=old.tags)
+        self.put(bucket, key, old.body, metadata=old.metadata, tags=tags)
 
     def list(self, bucket: str, prefix: str) -> Iterator[ListedObject]:
         """Yield what is under ``prefix``, in key order."""
@@ -155,3 +157,16 @@ class MemoryRoleAssumer:
             raise StorageUnavailable("STS did not answer")
         self.assumed.append((session_name, policy, duration_s))
         return Credentials(access_key_id=session_name, secret_access_key=session_name)
+
+
+@dataclass
+class MemorySecretReader:
+    """SecretReader on a dictionary; remembers what it was asked."""
+
+    secrets: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a secret, or None."""
+        self.asked.append(name)
+        return self.secrets.get(name)

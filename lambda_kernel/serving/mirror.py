@@ -6,22 +6,26 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from lambda_kernel.contract import names
 from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.outcome import FileChange
 from lambda_kernel.serving import manifest, trees
-from lambda_kernel.serving.cache import CachedFile, DownloadCache, hash_descriptor, metadata_of
+from lambda_kernel.serving.cache import CachedFile, DownloadCache, metadata_of, state_of
 from lambda_kernel.serving.errors import StorageUnavailable, WorkspaceTooLarge
+from lambda_kernel.serving.governed import GOVERNED, GovernedScan, is_governed
 from lambda_kernel.serving.manifest import Changes, FileState, Tree
 from lambda_kernel.serving.objects import ListedObject, ObjectStore, StoredObject
 from lambda_kernel.serving.parallel import Pool
 
 INLINE_BODY_BYTES = 1024 * 1024
-GOVERNED = ".governed"
 SHOWN_NAMES = 10
+
+ListingTask: TypeAlias = "Future[tuple[Listing, int]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +66,13 @@ class Mirrored:
 
     Attributes:
         tree: its files and stored folders.
+        governed: what is under ``.governed``, which is never stored: path to file.
         versions: path to version id.
         notices: what could not be mirrored, for people.
     """
 
     tree: Tree = field(default_factory=Tree)
+    governed: dict[str, FileState] = field(default_factory=dict)
     versions: dict[str, str | None] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
 
@@ -84,15 +90,24 @@ class Stored:
     versions: dict[str, str | None] = field(default_factory=dict)
 
 
-def list_stored(store: ObjectStore, plan: MirrorPlan) -> Listing:
+def start_listing(store: ObjectStore, plan: MirrorPlan, pool: Pool) -> list[ListingTask]:
+    """Begin to list the plan's prefixes, all at once; ``merged`` takes what they return."""
+    return [
+        pool.start(_list_prefix, store, plan.bucket, prefix, under)
+        for prefix, under in _prefixes(plan)
+    ]
+
+
+def merged(parts: Iterable[Listing], plan: MirrorPlan) -> Listing:
     """Return what the plan's prefixes hold; names that no file may have are set aside."""
-    listing = Listing()
-    prefixes = [(f"{plan.root}{project}/", f"{project}/") for project in plan.projects]
-    for prefix, under in prefixes or [(plan.root, "")]:
-        _list_prefix(store, plan.bucket, prefix, under, listing)
+    whole = Listing()
+    for part in parts:
+        whole.files |= part.files
+        whole.folders |= part.folders
+        whole.refused += part.refused
     if plan.governed is not None:
-        _list_prefix(store, plan.bucket, plan.governed, f"{GOVERNED}/", listing)
-    return listing
+        whole.folders.add(GOVERNED)
+    return whole
 
 
 def mirror_in(
@@ -134,10 +149,12 @@ def mirror_in(
         if error.errno == errno.ENOSPC:
             raise _too_large(sizes, plan.max_bytes) from error
         raise
-    own = {path: e for path, e in found.items() if e is not None and not _is_governed(path)}
+    entries = {path: entry for path, entry in found.items() if entry is not None}
+    own = {path: entry for path, entry in entries.items() if not is_governed(path)}
+    mirrored.governed = {p: e.state for p, e in entries.items() if is_governed(p)}
     mirrored.tree = Tree(
         files={path: entry.state for path, entry in own.items()},
-        folders=frozenset(f for f in listing.folders if not _is_governed(f)),
+        folders=frozenset(f for f in listing.folders if not is_governed(f)),
     )
     mirrored.versions = {path: entry.version_id for path, entry in own.items()}
     return mirrored
@@ -152,8 +169,10 @@ def scan(plan: MirrorPlan, mirrored: Mirrored, cache: DownloadCache) -> tuple[Tr
     folders: set[str] = set()
     refused: list[str] = []
     skipped: list[str] = []
+    governed = GovernedScan(plan.governed or "", mirrored.governed, cache)
     for found in trees.walk(plan.workdir):
-        if _is_governed(found.path):
+        if is_governed(found.path):
+            governed.see(found)
             continue
         problem = names.file_key_problem(found.path)
         if problem is not None or not found.walked:
@@ -163,13 +182,16 @@ def scan(plan: MirrorPlan, mirrored: Mirrored, cache: DownloadCache) -> tuple[Tr
         elif not stat.S_ISREG(found.status.st_mode):
             skipped.append(repr(found.path))
         else:
-            state = _hashed(found)
+            state = state_of(found)
             files[found.path] = state
             if mirrored.tree.files.get(found.path) == state:
                 cache.vouch(plan.root + found.path, found.status.st_ino, state)
     notices = _refusals(refused, "are not stored")
     if skipped:
         notices.append(f"symlinks, FIFOs, sockets and devices are not stored: {_some(skipped)}")
+    changed = governed.changed()
+    if changed:
+        notices.append(f"changes under {GOVERNED}/ are not stored: {_some(changed)}")
     return Tree(files=files, folders=frozenset(folders)), notices
 
 
@@ -236,7 +258,7 @@ def roll_back(
         old = mirrored.versions.get(change.path)
         try:
             if old is not None:
-                store.restore(plan.bucket, change.key, old)
+                store.restore(plan.bucket, change.key, old, tags=plan.tags)
             elif change.change == "created":
                 store.delete(plan.bucket, change.key)
             else:
@@ -267,13 +289,20 @@ def committed_files(
 def _link(cache: DownloadCache, entry: CachedFile, plan: MirrorPlan, path: str) -> None:
     target = Path(plan.workdir, path)
     cache.link(entry, str(target))
-    if _is_governed(path):
+    if is_governed(path):
+        # A cell may have changed these of the cached file: nobody stores what it does here.
         target.chmod(entry.state.mode & ~0o222)
+        os.utime(target, ns=(entry.state.mtime_ns, entry.state.mtime_ns))
 
 
-def _list_prefix(
-    store: ObjectStore, bucket: str, prefix: str, under: str, listing: Listing
-) -> None:
+def _prefixes(plan: MirrorPlan) -> list[tuple[str, str]]:
+    own = [(f"{plan.root}{project}/", f"{project}/") for project in plan.projects]
+    own = own or [(plan.root, "")]
+    return own if plan.governed is None else [*own, (plan.governed, f"{GOVERNED}/")]
+
+
+def _list_prefix(store: ObjectStore, bucket: str, prefix: str, under: str) -> Listing:
+    listing = Listing()
     for listed in store.list(bucket, prefix):
         path = under + listed.key[len(prefix) :]
         bare = path.rstrip("/") if path.endswith("/") else path
@@ -282,12 +311,13 @@ def _list_prefix(
                 listing.folders.add(under.rstrip("/"))
             continue
         problem = names.file_key_problem(bare)
-        if problem is not None or (bare.startswith(GOVERNED) and under != f"{GOVERNED}/"):
+        if problem is not None or (is_governed(bare) and under != f"{GOVERNED}/"):
             listing.refused.append(f"{path!r} {problem or 'is reserved'}")
         elif path.endswith("/"):
             listing.folders.add(bare)
         else:
             listing.files[path] = listed
+    return listing
 
 
 def _put_file(
@@ -303,21 +333,6 @@ def _put_file(
             metadata=metadata_of(state),
             tags=plan.tags,
         )
-
-
-def _hashed(found: trees.Found) -> FileState:
-    with trees.reading(found.name, found.folder) as descriptor:
-        digest, size = hash_descriptor(descriptor)
-    return FileState(
-        digest=digest,
-        size_bytes=size,
-        mode=stat.S_IMODE(found.status.st_mode) & 0o777,
-        mtime_ns=found.status.st_mtime_ns,
-    )
-
-
-def _is_governed(path: str) -> bool:
-    return path == GOVERNED or path.startswith(f"{GOVERNED}/")
 
 
 def _too_large(sizes: Mapping[str, int], max_bytes: int) -> WorkspaceTooLarge:

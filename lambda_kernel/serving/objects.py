@@ -72,8 +72,10 @@ class ObjectStore(Protocol):
     def delete(self, bucket: str, key: str) -> str | None:
         """Delete the object and return the version id of the delete marker."""
 
-    def restore(self, bucket: str, key: str, version_id: str) -> None:
-        """Make an older version the newest again."""
+    def restore(
+        self, bucket: str, key: str, version_id: str, tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Make an older version the newest again, with ``tags``."""
 
     def list(self, bucket: str, prefix: str) -> Iterator[ListedObject]:
         """Yield what is under ``prefix``, in key order."""
@@ -117,7 +119,7 @@ class S3ObjectStore:
             arguments["Metadata"] = dict(metadata)
         if tags:
             arguments["Tagging"] = urlencode(tags)
-        with _Translated(key):
+        with _Translated(key, tagged=bool(tags)):
             if not isinstance(body, bytes) and (size_bytes or 0) > MULTIPART_BYTES:
                 return self._put_parts(arguments, body)
             if if_absent:
@@ -147,11 +149,17 @@ class S3ObjectStore:
         version_id: str | None = answer.get("VersionId")
         return version_id
 
-    def restore(self, bucket: str, key: str, version_id: str) -> None:
-        """Make an older version the newest again."""
+    def restore(
+        self, bucket: str, key: str, version_id: str, tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Make an older version the newest again, with ``tags``."""
+        arguments: dict[str, Any] = {"Bucket": bucket, "Key": key}
+        if tags:
+            # Copying the old tags would need the right to read them.
+            arguments |= {"TaggingDirective": "REPLACE", "Tagging": urlencode(tags)}
         source = {"Bucket": bucket, "Key": key, "VersionId": version_id}
-        with _Translated(key):
-            self._client.copy_object(Bucket=bucket, Key=key, CopySource=source)
+        with _Translated(key, tagged=bool(tags)):
+            self._client.copy_object(CopySource=source, **arguments)
 
     def list(self, bucket: str, prefix: str) -> Iterator[ListedObject]:
         """Yield what is under ``prefix``, in key order."""
@@ -174,29 +182,33 @@ class S3ObjectStore:
 class _Translated:
     """Turns boto3's errors about ``key`` into ours."""
 
-    __slots__ = ("_key",)
+    __slots__ = ("_key", "_tagged")
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, *, tagged: bool = False) -> None:
         self._key = key
+        self._tagged = tagged
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ClientError):
-            raise _refusal(error, self._key) from error
+            raise _refusal(error, self._key, tagged=self._tagged) from error
         # An OSError is not S3's: it comes from whoever takes the bytes, such as a full disk.
         if isinstance(error, BotoCoreError):
             raise StorageUnavailable(f"S3 did not answer for {self._key}: {error}") from error
 
 
-def _refusal(error: ClientError, key: str) -> StorageUnavailable:
+def _refusal(error: ClientError, key: str, *, tagged: bool) -> StorageUnavailable:
     code = error.response.get("Error", {}).get("Code", "")
     if code in {"NoSuchKey", "NoSuchVersion", "404", "NotFound"}:
         return ObjectNotFound(f"there is no object {key}")
     if code in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
         return PreconditionFailed(f"another writer holds {key}")
-    return StorageUnavailable(f"S3 refused {error.operation_name} of {key}: {code or error}")
+    text = f"S3 refused {error.operation_name} of {key}: {code or error}"
+    if tagged and code in {"AccessDenied", "403"}:
+        text += "; objects of a run are tagged, which takes the permission s3:PutObjectTagging too"
+    return StorageUnavailable(text)
 
 
 def _stored(answer: Mapping[str, Any]) -> StoredObject:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from lambda_kernel.serving import child_messages
 from lambda_kernel.serving.child_messages import ChildMessage
+from lambda_kernel.serving.masking import MaskedStream, Masker
 
 MESSAGE_OVERHEAD_BYTES = 64
 RESERVE_BYTES = 1024 * 1024
+STREAMS = ("stdout", "stderr")
 _CUT_TYPES = frozenset({"stream", "display_data", "update_display_data"})
 
 
@@ -31,8 +34,16 @@ class Output:
         self._cut_bytes = 0
         self.dropped_count = 0
         self._decoders = {
-            name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")
+            name: codecs.getincrementaldecoder("utf-8")("replace") for name in STREAMS
         }
+        self._masker = Masker({})
+        self._masked: dict[str, MaskedStream] = {}
+
+    def mask(self, masker: Masker) -> None:
+        """Replace connector values in everything that is passed on from now on."""
+        self._masker = masker
+        if not masker.is_idle:
+            self._masked = {name: MaskedStream(masker) for name in STREAMS}
 
     def message(self, data: dict[str, Any], buffers: tuple[bytes, ...]) -> None:
         """Pass on a message of the child, or refuse or cut it."""
@@ -41,28 +52,50 @@ class Output:
             self.dropped_count += 1
             return
         size = child_messages.size_of(found.content) + sum(map(len, buffers))
+        if self._masked:
+            found = self._cleared(found)
+            if found is None:
+                return
         self._pass(found, size + MESSAGE_OVERHEAD_BYTES)
 
     def raw(self, name: str, chunk: bytes, *, final: bool = False) -> None:
         """Pass on bytes that came over a pipe, as text."""
         text = self._decoders[name].decode(chunk, final)
+        if text and self._masked:
+            text = self._masked[name].feed(text)
         if text:
             found = stream(name, text)
             self._pass(found, len(chunk) + MESSAGE_OVERHEAD_BYTES)
 
     def notice(self, text: str) -> None:
         """Tell the client something of our own, beside any limit."""
-        self._send(stream("stderr", f"{text}\n"))
+        self._send(stream("stderr", f"{self._masker.text(text)}\n"))
 
     def close(self) -> None:
         """Tell how much was cut."""
         for name in self._decoders:
             self.raw(name, b"", final=True)
+        self._flush()
         if self._cut_bytes:
             self.notice(
                 f"[output] the limit of {self._max_bytes / 1e6:.1f} MB was reached: "
                 f"{self._cut_bytes / 1e6:.1f} MB more were cut"
             )
+
+    def _cleared(self, found: ChildMessage) -> ChildMessage | None:
+        text, name = found.content.get("text"), found.content.get("name")
+        if found.msg_type == "stream" and isinstance(text, str) and name in self._masked:
+            # Both ways to a stream, messages and the descriptor, are one text to who reads it.
+            shown = self._masked[name].feed(text)
+            return replace(found, content={**found.content, "text": shown}) if shown else None
+        self._flush()
+        return found.masked(self._masker)
+
+    def _flush(self) -> None:
+        for name, masked in self._masked.items():
+            held = masked.flush()
+            if held:
+                self._pass(stream(name, held), len(held) + MESSAGE_OVERHEAD_BYTES)
 
     def _pass(self, found: ChildMessage, size: int) -> None:
         room = self._left + (0 if found.msg_type in _CUT_TYPES else RESERVE_BYTES)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import Future
 from contextlib import closing
+from typing import Any
 
 from lambda_kernel.contract import frames, keys
 from lambda_kernel.contract.cell_protocol import CellLimits, CellRequest
@@ -45,16 +47,20 @@ def rehydrate(cell: Cell) -> None:
     scope, pool = invocation.scope, container.pool
     container.cache.claim(scope.user)
     container.homes.clear_others(scope)
-    listing = pool.start(mirror.list_stored, container.store, cell.plan)
+    listings = mirror.start_listing(container.store, cell.plan, pool)
     head = pool.start(container.homes.fetch_head, scope)
+    values = pool.start(container.connectors.values, invocation)
+    waiting: list[Future[Any]] = [*listings, head, values]
     try:
         cell.parent = container.snapshots.parent(invocation)
         cell.snapshot_in = container.snapshots.restore(scope, cell.namespace)
     finally:
-        listed, home_head = pool.wait_all([listing]), pool.wait_all([head])
+        *listed, home_head, connectors = pool.wait_all(waiting)
+    cell.use_connectors(connectors)
     trees.make_folder(cell.plan.workdir)
-    cell.mirrored = mirror.mirror_in(container.store, cell.plan, listed[0], container.cache, pool)
-    cell.home = container.homes.restore(scope, home_head[0])
+    listing = mirror.merged(listed, cell.plan)
+    cell.mirrored = mirror.mirror_in(container.store, cell.plan, listing, container.cache, pool)
+    cell.home = container.homes.restore(scope, home_head)
     container.cache.settle()
 
 
@@ -68,6 +74,8 @@ def run(cell: Cell) -> None:
     cell.snapshot_out = os.memfd_create("snapshot-out", os.MFD_CLOEXEC)
     for notice in cell.mirrored.notices:
         cell.output.notice(f"[workspace] {notice}")
+    for notice in cell.connectors.notices:
+        cell.output.notice(f"[connectors] {notice}")
     shadowed = container.shadowable.intersection(homes.user_site_names(cell.home))
     watch = InterruptWatch(
         container.store,
@@ -103,7 +111,8 @@ def _run_once(cell: Cell, limits: CellLimitsInForce, *, bare: bool) -> CellEnd:
         zygote, container.sweeper, cell.output, limits, cell.send_started, container.clock
     )
     try:
-        return running.run(_request(cell), cell.snapshot_in, cell.snapshot_out)
+        end = running.run(_request(cell), cell.snapshot_in, cell.snapshot_out)
+        return end.masked(cell.masker)
     finally:
         cell.peak_memory_bytes = running.peak_memory_bytes
         if running.zygote_lost:
@@ -121,6 +130,7 @@ def _request(cell: Cell) -> CellRequest:
         environment={
             "LKG_CONTAINER_ID": cell.container.settings.container_id,
             "LKG_REQUEST_ID": invocation.request_id,
+            **cell.connectors.variables,
         },
         seeds=invocation.seeds,
         limits=CellLimits(snapshot_bytes=invocation.limits.snapshot_bytes),

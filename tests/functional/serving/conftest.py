@@ -23,10 +23,11 @@ from lambda_kernel.contract.scope import Scope
 from lambda_kernel.isolation import code, interpreter
 from lambda_kernel.serving import handler
 from lambda_kernel.serving.cache import DownloadCache
+from lambda_kernel.serving.connectors import Connectors
 from lambda_kernel.serving.container import ZYGOTE_ENVIRONMENT, Container, Settings
 from lambda_kernel.serving.credentials import Credentials
 from lambda_kernel.serving.homes import Homes
-from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer
+from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer, MemorySecretReader
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.runtime_api import Event
 from lambda_kernel.serving.snapshots import ChunkCache, Snapshots
@@ -149,7 +150,14 @@ def store() -> MemoryObjectStore:
 
 
 @pytest.fixture
-def container(launch: ZygoteLaunch, store: MemoryObjectStore) -> Iterator[Container]:
+def secrets_reader() -> MemorySecretReader:
+    return MemorySecretReader()
+
+
+@pytest.fixture
+def container(
+    launch: ZygoteLaunch, store: MemoryObjectStore, secrets_reader: MemorySecretReader
+) -> Iterator[Container]:
     # Homes stand below /tmp, as in a container; the sweep sees descendants of this process only.
     with tempfile.TemporaryDirectory(prefix="lkg-test-", dir="/tmp") as root:
         count = CallCount()
@@ -166,6 +174,7 @@ def container(launch: ZygoteLaunch, store: MemoryObjectStore) -> Iterator[Contai
                 memory_bytes=2 * 1024**3,
                 container_id="container-1",
                 runtime_api="",
+                mask_connectors=True,
                 allow_degraded=False,
                 alone_on_machine=False,
             ),
@@ -179,6 +188,7 @@ def container(launch: ZygoteLaunch, store: MemoryObjectStore) -> Iterator[Contai
             cache=DownloadCache.open(Path(root, "cache"), 1024**3),
             homes=Homes(store, STACK.state, root),
             snapshots=Snapshots(store, STACK.state, pool, ChunkCache(1024**2 * 64)),
+            connectors=Connectors(secrets_reader, STACK),
             zygotes=zygotes,
             sweeper=sweeper,
             probe=Probe(

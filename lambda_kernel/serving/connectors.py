@@ -1,0 +1,151 @@
+"""Connector values: an agent's one secret, as variables of one cell's process and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lambda_kernel.contract import keys, names
+from lambda_kernel.contract.invocation import Invocation
+from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.serving.errors import StorageUnavailable
+
+logger = logging.getLogger(__name__)
+
+_NO_SECRET = frozenset({"ResourceNotFoundException", "AccessDeniedException"})
+"""AWS judges a secret that does not exist by its bare name, which no session policy of ours
+matches: an agent without connectors is refused."""
+
+
+class SecretReader(Protocol):
+    """Secrets Manager with the credentials of the current invocation."""
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a secret, or None where the invocation has none.
+
+        Raises:
+            StorageUnavailable: Secrets Manager did not answer.
+        """
+
+
+class SecretsManagerReader:
+    """SecretReader by a boto3 client."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a secret, or None (raises StorageUnavailable)."""
+        try:
+            answer = self._client.get_secret_value(SecretId=name)
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            if code in _NO_SECRET:
+                logger.info("an agent has no connectors", extra={"reason": code})
+                return None
+            raise StorageUnavailable(f"Secrets Manager refused {name}: {code}") from error
+        except BotoCoreError as error:
+            # Its text may name the endpoint, never what an answer held.
+            raise StorageUnavailable(f"Secrets Manager did not answer: {error}") from error
+        text: str = answer.get("SecretString", "")
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorValues:
+    """What one cell gets.
+
+    Attributes:
+        variables: names and values for the child's environment.
+        notices: what is missing or wrong, for people; names only.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    notices: tuple[str, ...] = ()
+
+
+class Connectors:
+    """Reads the connectors of an invocation."""
+
+    def __init__(self, reader: SecretReader, stack: Stack) -> None:
+        self._reader = reader
+        self._stack = stack
+
+    def values(self, invocation: Invocation) -> ConnectorValues:
+        """Return the values for the cell of ``invocation``; nothing is asked without an agent.
+
+        Raises:
+            StorageUnavailable: Secrets Manager did not answer, or the secret makes no sense.
+        """
+        agent = invocation.scope.agent
+        if agent is None:
+            return ConnectorValues()
+        name = self._stack.connector_secret(agent)
+        return choose(name, self._reader.read(name), invocation.connectors)
+
+
+def choose(secret: str, text: str | None, wanted: tuple[str, ...]) -> ConnectorValues:
+    """Return the variables in a secret's text.
+
+    Args:
+        secret: its name, for messages.
+        text: JSON, connector id to key to value; None where there is no secret.
+        wanted: ids of the connectors to take; none named = all.
+
+    Raises:
+        StorageUnavailable: the text is not that.
+    """
+    stored = _parsed(secret, text)
+    notices = [
+        f"connector {name} is not set for this agent" for name in wanted if name not in stored
+    ]
+    variables: dict[str, str] = {}
+    doubled: set[str] = set()
+    for connector, values in stored.items():
+        for key, value in values.items():
+            if not _is_usable(connector, key, value):
+                # The name itself may be anything, also a value in the wrong place.
+                notices.append(f"an entry of secret {secret} cannot be a variable and is left out")
+                continue
+            variable = keys.connector_variable(connector, key)
+            if variable in variables:
+                doubled.add(variable)
+            if not wanted or connector in wanted:
+                variables[variable] = value
+    for variable in sorted(doubled):
+        del variables[variable]
+        notices.append(f"{variable} would be a value of two connectors and is left out")
+    return ConnectorValues(variables=variables, notices=tuple(dict.fromkeys(notices)))
+
+
+def _parsed(secret: str, text: str | None) -> dict[str, dict[str, Any]]:
+    if text is None:
+        return {}
+    try:
+        stored = json.loads(text)
+    except (ValueError, RecursionError):
+        stored = None
+    if not isinstance(stored, dict) or not all(isinstance(v, dict) for v in stored.values()):
+        raise StorageUnavailable(f"secret {secret} is not JSON of connector, key and value")
+    return stored
+
+
+def _is_usable(connector: str, key: str, value: object) -> bool:
+    try:
+        names.check_connector(connector)
+        names.check_connector(key)
+    except InvalidField:
+        return False
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
