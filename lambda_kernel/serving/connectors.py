@@ -108,6 +108,8 @@ def choose(secret: str, text: str | None, wanted: tuple[str, ...]) -> ConnectorV
     variables: dict[str, str] = {}
     doubled: set[str] = set()
     for connector, values in stored.items():
+        if wanted and connector not in wanted:
+            continue
         for key, value in values.items():
             if not _is_usable(connector, key, value):
                 # The name itself may be anything, also a value in the wrong place.
@@ -116,8 +118,7 @@ def choose(secret: str, text: str | None, wanted: tuple[str, ...]) -> ConnectorV
             variable = keys.connector_variable(connector, key)
             if variable in variables:
                 doubled.add(variable)
-            if not wanted or connector in wanted:
-                variables[variable] = value
+            variables[variable] = value
     for variable in sorted(doubled):
         del variables[variable]
         notices.append(f"{variable} would be a value of two connectors and is left out")
