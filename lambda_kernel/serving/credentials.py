@@ -81,7 +81,9 @@ class StsRoleAssumer:
                 DurationSeconds=duration_s,
             )["Credentials"]
         except ClientError as error:
-            code = error.response.get("Error", {}).get("Code", "")
+            # SeaweedFS answers some requests to STS in S3's form, which has no "Error" around it.
+            answered = error.response.get("Error") or error.response
+            code = str(answered.get("Code", ""))
             if code in _EXPIRED:
                 raise CredentialsExpired(
                     f"this container's own credentials have run out ({code}): send the cell again"

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -17,21 +16,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from kernel_gateway.config import Deployment
 from kernel_gateway.local.buckets import sweep_overflow
-from kernel_gateway.local.storage_config import StorageKeys
 from lambda_kernel.contract import keys
-from lambda_kernel.contract.invocation import CellMessage, Invocation
 from lambda_kernel.contract.scope import Scope
-from lambda_kernel.contract.session_policy import session_policy
-from tests.functional.conftest import aws_client, wait_until
+from tests.functional.conftest import invocation_of, refused, wait_until
 from tests.functional.test_local_lambda import run_inside
 
 STACK = keys.Stack()
 SCOPE = Scope(user="u1", agent="a1")
 REQUEST_ID = "ab" * 16
-REFUSALS = {"AccessDenied", "403", "InvalidRequest", "400"}
-"""SeaweedFS calls a key with ``..`` in it an invalid request."""
-
-
 NOTHING = json.dumps(
     {
         "Version": "2012-10-17",
@@ -40,62 +32,8 @@ NOTHING = json.dumps(
 )
 
 
-def refused(call: Callable[[], Any]) -> bool:
-    """Whether S3 or STS says AccessDenied."""
-    try:
-        call()
-    except ClientError as error:
-        return error.response["Error"]["Code"] in REFUSALS
-    return False
-
-
-def credentials_of(answer: dict[str, Any]) -> dict[str, str]:
-    credentials = answer["Credentials"]
-    return {
-        "aws_access_key_id": credentials["AccessKeyId"],
-        "aws_secret_access_key": credentials["SecretAccessKey"],
-        "aws_session_token": credentials["SessionToken"],
-    }
-
-
 @pytest.fixture(scope="module")
-def client_of(deployment: Deployment) -> Iterator[Callable[..., Any]]:
-    """Makes clients of the service that are closed at the end."""
-    clients = []
-
-    def make(service: str, **credentials: str) -> Any:
-        endpoint = deployment.s3_endpoint if service == "s3" else deployment.lambda_endpoint
-        client = aws_client(
-            service, endpoint_url=endpoint, region_name=deployment.region, **credentials
-        )
-        clients.append(client)
-        return client
-
-    yield make
-    for client in clients:
-        client.close()
-
-
-@pytest.fixture(scope="module")
-def lambda_identity(state_dir: Path, deployment: Deployment) -> dict[str, str]:
-    pair = StorageKeys.load_or_create(state_dir / "keys.json").lambda_service
-    return {
-        "aws_access_key_id": pair.access_key_id,
-        "aws_secret_access_key": pair.secret_access_key,
-    }
-
-
-@pytest.fixture(scope="module")
-def execution(client_of: Any, lambda_identity: dict[str, str]) -> dict[str, str]:
-    """Credentials of the execution role."""
-    answer = client_of("sts", **lambda_identity).assume_role(
-        RoleArn=STACK.role_arn(STACK.execution_role), RoleSessionName="test"
-    )
-    return credentials_of(answer)
-
-
-@pytest.fixture(scope="module")
-def scoped(client_of: Any, execution: dict[str, str], s3_client: Any) -> Any:
+def scoped(client_of: Any, session_of: Any, s3_client: Any) -> Any:
     """An S3 client whose session policy is that of one invocation of u1's agent a1."""
     for key in ("users/u1/default/own", "users/u2/default/other", "users/u10/default/other"):
         s3_client.put_object(Bucket=STACK.workspaces, Key=key, Body=b"data")
@@ -103,24 +41,8 @@ def scoped(client_of: Any, execution: dict[str, str], s3_client: Any) -> Any:
         s3_client.put_object(
             Bucket=STACK.overflow, Key=f"{keys.control_prefix(request_id)}interrupt", Body=b"x"
         )
-    invocation = Invocation(
-        request_id=REQUEST_ID,
-        kernel_id=str(uuid.UUID(int=1)),
-        seq=1,
-        scope=SCOPE,
-        workdir_name="0" * 32,
-        msg=CellMessage(header={}, content={}),
-        execution_count=1,
-        write_prefix=keys.workspace_prefix("u1", "default"),
-        nonce="0" * 32,
-    )
-    answer = client_of("sts", **execution).assume_role(
-        RoleArn=STACK.role_arn(STACK.scoped_role),
-        RoleSessionName=invocation.role_session_name,
-        DurationSeconds=900,
-        Policy=session_policy(invocation, STACK),
-    )
-    return client_of("s3", **credentials_of(answer))
+    invocation = invocation_of(SCOPE, REQUEST_ID)
+    return client_of("s3", **session_of(invocation, STACK))
 
 
 def test_the_buckets_are_there_and_workspaces_are_versioned(s3_client: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from dataclasses import replace
@@ -130,9 +131,9 @@ def variables_of(kernel: Kernel, store: MemoryObjectStore) -> bytes:
     body = store.body(STACK.state, keys.commit_key(kernel.scope, kernel.kernel_id, kernel.seq))
     namespace = Commit.from_bytes(body or b"").namespace
     descriptor = kernel.container.snapshots.restore(kernel.scope, namespace)
-    with open(descriptor, "rb") as file:
+    with io.FileIO(descriptor) as file:
         file.seek(0)
-        return file.read()
+        return file.readall()
 
 
 def test_nothing_that_is_stored_or_logged_holds_a_value(

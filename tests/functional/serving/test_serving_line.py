@@ -21,7 +21,8 @@ from lambda_kernel.contract.outcome import Status
 from lambda_kernel.contract.scope import Scope
 from lambda_kernel.serving import handler
 from lambda_kernel.serving.container import Container
-from lambda_kernel.serving.errors import StorageUnavailable
+from lambda_kernel.serving.credentials import Credentials
+from lambda_kernel.serving.errors import CredentialsExpired, StorageUnavailable
 from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer
 from lambda_kernel.serving.runtime_api import Event
 
@@ -157,6 +158,19 @@ def test_an_unreachable_sts_means_that_nothing_started(
     answer = kernel.run("1")
     assert (answer.outcome.status, answer.outcome.started) == (Status.STORAGE_UNAVAILABLE, False)
     assert answer.kinds == ["OUTCOME"]
+
+
+def test_a_container_whose_own_credentials_have_run_out_ends_itself(
+    kernel: Kernel, container: Container
+) -> None:
+    class Expired:
+        def assume(self, session_name: str, policy: str, duration_s: int) -> Credentials:
+            raise CredentialsExpired("they have run out")
+
+    kernel.container = replace(container, assumer=Expired())
+    answer = kernel.run("1")
+    assert (answer.outcome.status, answer.outcome.started) == (Status.STORAGE_UNAVAILABLE, False)
+    assert not answer.usable
 
 
 def test_a_failed_commit_undoes_its_files_and_lists_their_versions(

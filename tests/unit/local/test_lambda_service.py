@@ -271,6 +271,19 @@ async def test_a_container_that_is_too_old_is_replaced_when_it_is_idle(stage: St
     assert await answer(submit(service)) != first
 
 
+async def test_a_container_that_is_too_old_gets_no_invoke_after_a_laptops_sleep(
+    stage: Stage,
+) -> None:
+    service = stage.service(A, warm_count=1)
+    first = await answer(submit(service))
+    await eventually_states(service, "idle")
+
+    stage.clock.now_s += 2 * 60 * 60
+
+    assert await answer(submit(service)) != first
+    await eventually_states(service, "idle")
+
+
 async def test_idle_containers_are_ended_but_the_warm_ones_stay(stage: Stage) -> None:
     service = stage.service(A, B, warm_count=1, idle_container_s=600)
     submit(service, "a", b"wait")
