@@ -29,17 +29,16 @@ from lambda_kernel.child.cell import run_child
 from lambda_kernel.child.kernel import CellKernel, build_kernel
 from lambda_kernel.child.warm_up import make_fresh, preload_module, run_warm_up, warm_up
 from lambda_kernel.contract.cell_protocol import (
-    CellDescriptors,
-    CellRequest,
+    FAILED_STATUS,
     Exited,
     Forked,
+    PendingRequest,
     Prepared,
     Ready,
     Refused,
     ZygoteAnswer,
     encode_answer,
     receive_request,
-    send_request,
 )
 from lambda_kernel.contract.schema import InvalidField
 
@@ -97,29 +96,35 @@ class Zygote:
 
     def _accept(self) -> None:
         try:
-            received = receive_request(self._sock)
+            pending = receive_request(self._sock)
         except InvalidField as error:
             self._send(Refused(refused=str(error)))
             return
-        if received is None:
+        if pending is None:
             self._prepare()
             return
-        request, descriptors = received
         try:
-            pid = self._hand_over(request, descriptors) or self._fork(request, descriptors)
+            pid = self._hand_over(pending) or self._fork(pending)
         except OSError as error:
             self._send(Refused(refused=f"fork failed: {error.strerror}"))
         else:
             self._children.add(pid)
             self._send(Forked(forked=pid))
         finally:
-            descriptors.close()
+            pending.close()
 
-    def _fork(self, request: CellRequest, descriptors: CellDescriptors) -> int:
+    def _fork(self, pending: PendingRequest) -> int:
         pid = _fork_process()
         if pid == 0:
-            run_child(request, descriptors, self._kernel, self._hidden)
+            self._run(pending)
         return pid
+
+    def _run(self, pending: PendingRequest) -> NoReturn:
+        try:
+            request = pending.read()
+        except BaseException:  # noqa: BLE001  (the process ends here; nothing of a user has run)
+            os._exit(FAILED_STATUS)
+        run_child(request, pending.descriptors, self._kernel, self._hidden)
 
     def _prepare(self) -> None:
         if self._standby is None:
@@ -138,15 +143,15 @@ class Zygote:
             # Touch what a cell touches, so that these pages are this process's own already.
             run_warm_up(self._kernel, STAND_BY_CELL)
             make_fresh(self._kernel)
-            received = receive_request(sock)
+            pending = receive_request(sock)
             sock.send(_TAKEN)
         except BaseException:  # noqa: BLE001  (no request came: nobody misses this process)
             os._exit(0)
-        if received is None:
+        if pending is None:
             os._exit(0)
-        run_child(*received, self._kernel, self._hidden)
+        self._run(pending)
 
-    def _hand_over(self, request: CellRequest, descriptors: CellDescriptors) -> int | None:
+    def _hand_over(self, pending: PendingRequest) -> int | None:
         if self._standby is None:
             return None
         pid, sock = self._standby
@@ -154,7 +159,7 @@ class Zygote:
         with sock:
             sock.settimeout(HAND_OVER_S)
             try:
-                send_request(sock, request, descriptors)
+                pending.forward(sock)
                 taken = sock.recv(len(_TAKEN)) == _TAKEN
             except OSError:
                 taken = False

@@ -7,6 +7,9 @@ carries these descriptors, in this order, by ``SCM_RIGHTS``:
 
     request memfd, frames, stdout, stderr, snapshot_in, snapshot_out
 
+The zygote itself never reads it: what a cell gets (its code, its connectors' values) would stay in
+the memory that all later children inherit. It hands the descriptors on; the child reads.
+
 ``send_request`` closes none of the caller's descriptors; close them once it has returned, or EOF on
 ``frames``, ``stdout`` and ``stderr`` never comes.
 
@@ -58,6 +61,7 @@ DATAGRAM_BYTES = 64 * 1024
 
 _DESCRIPTOR_COUNT = 6
 _PREPARE = b'{"prepare":1}'
+_REQUEST = b'{"request":1}'
 
 
 class ChildKind(StrEnum):
@@ -292,7 +296,7 @@ def send_request(sock: socket.socket, request: CellRequest, descriptors: CellDes
     try:
         with open(memfd, "wb", closefd=False) as stream:
             stream.write(text)
-        socket.send_fds(sock, [b'{"request":1}'], [memfd, *descriptors.as_list()])
+        socket.send_fds(sock, [_REQUEST], [memfd, *descriptors.as_list()])
     finally:
         os.close(memfd)
 
@@ -302,8 +306,37 @@ def send_prepare(sock: socket.socket) -> None:
     sock.send(_PREPARE)
 
 
-def receive_request(sock: socket.socket) -> tuple[CellRequest, CellDescriptors] | None:
-    """Return the next request on ``sock``, with descriptors that the caller now owns.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRequest:
+    """A request that nobody has read yet, with descriptors that this process owns.
+
+    Attributes:
+        memfd: holds the request.
+        descriptors: of its child.
+    """
+
+    memfd: int
+    descriptors: CellDescriptors
+
+    def read(self) -> CellRequest:
+        """Return the request; its memfd is closed (raises InvalidField: it is none)."""
+        try:
+            return CellRequest.from_dict(_json(_read_memfd(self.memfd), "cell_request"))
+        finally:
+            os.close(self.memfd)
+
+    def forward(self, sock: socket.socket) -> None:
+        """Send it on, unread (raises OSError: nobody is there)."""
+        socket.send_fds(sock, [_REQUEST], [self.memfd, *self.descriptors.as_list()])
+
+    def close(self) -> None:
+        """Close everything in this process."""
+        os.close(self.memfd)
+        self.descriptors.close()
+
+
+def receive_request(sock: socket.socket) -> PendingRequest | None:
+    """Return the next request on ``sock``, unread.
 
     Returns:
         None where a child is to be prepared.
@@ -319,27 +352,19 @@ def receive_request(sock: socket.socket) -> tuple[CellRequest, CellDescriptors] 
         raise EOFError("the serving process is gone")
     if datagram == _PREPARE and not received:
         return None
-    try:
-        request = _read_request(received)
-    except BaseException:
+    if len(received) != _DESCRIPTOR_COUNT:
         for descriptor in received:
             os.close(descriptor)
-        raise
-    os.close(received[0])
-    frames, stdout, stderr, snapshot_in, snapshot_out = received[1:]
-    return request, CellDescriptors(
+        raise InvalidField("cell_request", f"must come with {_DESCRIPTOR_COUNT} descriptors")
+    memfd, frames, stdout, stderr, snapshot_in, snapshot_out = received
+    descriptors = CellDescriptors(
         frames=frames,
         stdout=stdout,
         stderr=stderr,
         snapshot_in=snapshot_in,
         snapshot_out=snapshot_out,
     )
-
-
-def _read_request(received: list[int]) -> CellRequest:
-    if len(received) != _DESCRIPTOR_COUNT:
-        raise InvalidField("cell_request", f"must come with {_DESCRIPTOR_COUNT} descriptors")
-    return CellRequest.from_dict(_json(_read_memfd(received[0]), "cell_request"))
+    return PendingRequest(memfd=memfd, descriptors=descriptors)
 
 
 def _read_memfd(descriptor: int) -> bytes:

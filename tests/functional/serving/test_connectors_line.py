@@ -209,3 +209,32 @@ def test_restored_files_of_a_run_keep_its_tags(kernel: Kernel, store: MemoryObje
     versions = store.versions[STACK.workspaces, "users/u1/default/runs/r1/r"]
     assert [v.body for v in versions] == [b"old", b"new", b"old"]
     assert all(v.tags == {"run": "r1", "kernel": kernel.kernel_id} for v in versions)
+
+
+SCAN = """
+import ctypes
+mark, rest = bytes(c ^ 1 for c in {mark!r}), {rest!r}
+hits = 0
+for line in open('/proc/self/maps'):
+    span, mode, *_ = line.split()
+    if not mode.startswith('rw') or '[v' in line:
+        continue
+    start, end = (int(part, 16) for part in span.split('-'))
+    data = ctypes.string_at(start, end - start)
+    at = data.find(mark)
+    while at >= 0:
+        tail = data[at + len(mark):at + len(mark) + len(rest)]
+        hits += bytes(c ^ 1 for c in tail) == rest
+        at = data.find(mark, at + 1)
+    del data
+hits
+"""
+
+
+def test_the_zygotes_memory_has_nothing_of_the_cells_before(agent: Kernel) -> None:
+    flipped = bytes(c ^ 1 for c in TOKEN.encode())
+    scan = SCAN.format(mark=flipped[:5], rest=flipped[5:])
+    assert int(agent.run(scan).result) > 0, "a cell of the agent finds its own value"
+    agent.scope, agent.kernel_id, agent.head = Scope(user="u1"), agent.kernel_id[:-1] + "3", None
+    assert agent.run(scan).result == "0"
+    assert agent.run(scan).result == "0"

@@ -60,13 +60,47 @@ def test_a_request_arrives_as_it_was_with_its_descriptors_in_order(code: str) ->
     sent_descriptors = descriptors()
     with ours, theirs:
         send_request(ours, request(code), sent_descriptors)
-        received, received_descriptors = receive_request(theirs) or pytest.fail("no request")
+        pending = receive_request(theirs) or pytest.fail("no request")
 
-    assert received == request(code)
-    for sent, got in zip(sent_descriptors.as_list(), received_descriptors.as_list(), strict=True):
+    assert pending.read() == request(code)
+    got_descriptors = pending.descriptors.as_list()
+    for sent, got in zip(sent_descriptors.as_list(), got_descriptors, strict=True):
         assert os.path.sameopenfile(sent, got)
     sent_descriptors.close()
-    received_descriptors.close()
+    pending.descriptors.close()
+
+
+def test_a_request_is_handed_on_unread_and_read_once() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sent_descriptors = descriptors()
+    with ours, theirs:
+        send_request(ours, request("1"), sent_descriptors)
+        first = receive_request(theirs) or pytest.fail("no request")
+        first.forward(ours)
+        second = receive_request(theirs) or pytest.fail("no request")
+        first.close()
+
+    assert second.read() == request("1")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(second.memfd)
+    sent_descriptors.close()
+    second.descriptors.close()
+
+
+def test_a_request_that_is_none_is_refused_by_who_reads_it() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    memfd = os.memfd_create("x")
+    os.write(memfd, b'{"kind": "execute"}')
+    sent_descriptors = descriptors()
+    with ours, theirs:
+        socket.send_fds(ours, [b'{"request":1}'], [memfd, *sent_descriptors.as_list()])
+        pending = receive_request(theirs) or pytest.fail("no request")
+
+    with pytest.raises(InvalidField, match="cell_request"):
+        pending.read()
+    os.close(memfd)
+    sent_descriptors.close()
+    pending.descriptors.close()
 
 
 def test_a_request_far_larger_than_a_datagram_arrives() -> None:
@@ -74,11 +108,11 @@ def test_a_request_far_larger_than_a_datagram_arrives() -> None:
     sent_descriptors = descriptors()
     with ours, theirs:
         send_request(ours, request("\u00e9" * 10_000_000), sent_descriptors)
-        received, received_descriptors = receive_request(theirs) or pytest.fail("no request")
+        pending = receive_request(theirs) or pytest.fail("no request")
 
-    assert len(received.msg.content["code"]) == 10_000_000
+    assert len(pending.read().msg.content["code"]) == 10_000_000
     sent_descriptors.close()
-    received_descriptors.close()
+    pending.descriptors.close()
 
 
 def test_a_datagram_without_descriptors_is_refused() -> None:
