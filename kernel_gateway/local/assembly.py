@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ from kernel_gateway.local.warm_container import Function
 logger = logging.getLogger(__name__)
 
 SWEEP_INTERVAL_S = 3600.0
+ENDPOINTS_NAME = "aws.json"
 
 
 async def assemble(
@@ -88,6 +90,7 @@ async def assemble(
     closing.push_async_callback(service.stop)
     service.start()
     _sweep_regularly(client, settings, archive, closing)
+    _tell_endpoints(settings, s3_endpoint, aws_endpoint, closing)
     return Deployment(
         stack=settings.stack,
         region=REGION,
@@ -164,6 +167,16 @@ def _service(
         recycle_age_s=settings.recycle_age_s,
     )
     return LambdaService(functions, launcher, capacity)
+
+
+def _tell_endpoints(
+    settings: LocalSettings, s3: str, aws: str, closing: contextlib.AsyncExitStack
+) -> None:
+    """Write ``run/aws.json`` for the owner's own S3 clients; the keys stand in ``keys.json``."""
+    path = Path(settings.state_dir) / "run" / ENDPOINTS_NAME
+    facts = {"s3": s3, "sts": aws, "lambda": aws, "secretsmanager": aws, "region": REGION}
+    path.write_text(json.dumps(facts) + "\n")
+    closing.callback(path.unlink, missing_ok=True)
 
 
 def _archive(settings: LocalSettings) -> HandlerArchive:

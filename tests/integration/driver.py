@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 import requests
 from websockets.sync.client import connect
@@ -46,6 +47,23 @@ class Gateway:
     ) -> requests.Response:
         headers = {"Authorization": f"token {token or self.token}"} | arguments.pop("headers", {})
         return requests.request(method, self.url + path, headers=headers, timeout=120, **arguments)
+
+    @contextmanager
+    def owners_client(self, service: str) -> Iterator[Any]:
+        """Yield a client with the gateway's own key, as the owner of the state directory has."""
+        endpoints = json.loads((self.state_dir / "run" / "aws.json").read_text())
+        key = json.loads((self.state_dir / "keys.json").read_text())["gateway"]
+        client = boto3.client(
+            service,
+            endpoint_url=endpoints[service],
+            region_name=endpoints["region"],
+            aws_access_key_id=key["access_key_id"],
+            aws_secret_access_key=key["secret_access_key"],
+        )
+        try:
+            yield client
+        finally:
+            client.close()
 
     def session(self, *, token: str | None = None, **body: Any) -> NotebookClient:
         made = self.rest("POST", "/api/kernels", token=token, json=body)

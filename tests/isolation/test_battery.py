@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_gateway.local.secrets_store import SecretStore
 from tests.integration.driver import (
     TOKENS,
     Gateway,
@@ -20,9 +21,11 @@ from tests.integration.driver import (
 )
 from tests.isolation.battery import ATTACKS, PRELUDE, Attack
 
+NAMES = ("scope", "connector", "host", "env")
 PLANT = """
 import ctypes, os, pathlib, socket, subprocess, sys
 planted = CANARY
+assert os.environ['CONN_other_TOKEN']
 home = pathlib.Path.home()
 os.environ['CANARY_OF_A'] = CANARY
 pathlib.Path('planted.txt').write_text(CANARY)
@@ -97,13 +100,15 @@ def shared(
 ) -> Iterator[Shared]:
     """A gateway with one container and canaries planted on the host."""
     folder = tmp_path_factory.mktemp("battery")
-    canaries = {name: f"canary-{name}-{uuid.uuid4().hex}" for name in ("scope", "host", "env")}
+    canaries = {name: f"canary-{name}-{uuid.uuid4().hex}" for name in NAMES}
     host_home = folder / "host-home"
     (host_home / ".aws").mkdir(parents=True)
     (host_home / ".aws" / "credentials").write_text(canaries["host"])
     state = folder / "state"
     state.mkdir()
     (state / "canary").write_text(canaries["host"])
+    with SecretStore(state).changing("lkg-connector-creds-a1") as connectors:
+        connectors["other"] = {"TOKEN": canaries["connector"]}
     config = folder / "config.toml"
     config.write_text(
         identities_toml()
