@@ -64,6 +64,7 @@ def test_a_toml_file_has_identities_environments_and_traits(tmp_path: Path) -> N
 
         [KernelGateway]
         max_containers = 2
+        governed_read_prefix = "shared/reference/"
 
         [ServerApp]
         port = 9999
@@ -74,7 +75,9 @@ def test_a_toml_file_has_identities_environments_and_traits(tmp_path: Path) -> N
     assert settings.token is None
     assert settings.identities.identify("t") == Identity(user="u1")
     assert settings.environments["lambda-small"].memory_mb == 512
+    assert settings.environments["lambda-small"].mask_connectors
     assert settings.max_containers == 2
+    assert settings.stack.governed_read_prefix == "shared/reference/"
     assert settings.config.ServerApp.port == 9999
 
 
@@ -131,6 +134,8 @@ def test_a_bad_identities_file_is_refused(tmp_path: Path, text: str, named: str)
         ("[[ServerApp]]\nport = 1\n", "ServerApp is not known"),
         ("[KernelGateway]\nmax_containers = 0\n", "max_containers"),
         ("[KernelGateway]\nmax_containers = 'many'\n", "max_containers"),
+        ("[KernelGateway]\ngoverned_read_prefix = 'users/u1/'\n", "governed_read_prefix"),
+        ("[KernelGateway]\ngoverned_read_prefix = 'no-slash'\n", "governed_read_prefix"),
         ("\x00", "is not TOML"),
     ],
 )

@@ -63,6 +63,34 @@ def test_a_file_key_that_is_taken_stays_below_its_folder(key: str) -> None:
         assert "\x00" not in key
 
 
+@pytest.mark.parametrize("name", ["a", "TOKEN", "api_key_2", "x" * 64])
+def test_a_connector_name_can_be_part_of_a_variable(name: str) -> None:
+    assert names.check_connector(name) == name
+    assert keys.connector_variable("gh", name).isidentifier()
+
+
+@pytest.mark.parametrize("name", ["", "_a", "1a", "a-b", "a.b", "a b", "a=b", "ü", "a\n", "x" * 65])
+def test_a_connector_name_that_cannot_is_refused_without_repeating_it(name: str) -> None:
+    with pytest.raises(InvalidField) as refused:
+        names.check_connector(name)
+    assert str(refused.value).startswith("connector: must be 1 to 64 characters of")
+
+
+@pytest.mark.parametrize("prefix", ["shared/", "a/b.c/d-e_f/", "x" * 255 + "/"])
+def test_a_governed_prefix_is_taken(prefix: str) -> None:
+    assert keys.Stack(governed_read_prefix=prefix).governed_read_prefix == prefix
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["", "/", "a", "/a/", "a//b/", "../", "a/../b/", ".a/", "users/", "users/u1/", "*/", "a?/"]
+    + ["${x}/", "ü/", "a b/", "a/\n", "x" * 256 + "/"],
+)
+def test_a_governed_prefix_that_reaches_further_is_refused(prefix: str) -> None:
+    with pytest.raises(InvalidField, match="governed_read_prefix"):
+        keys.Stack(governed_read_prefix=prefix)
+
+
 def test_scopes_with_the_same_parts_in_other_places_differ() -> None:
     scopes = [
         Scope(user="a"),

@@ -1,10 +1,12 @@
 import fnmatch
 import json
+import re
 
 import pytest
 
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.invocation import CellMessage, Invocation
+from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 from lambda_kernel.contract.session_policy import MAX_CHARACTERS, duration_s, session_policy
 
@@ -113,10 +115,34 @@ def test_a_replay_writes_only_under_its_own_prefix() -> None:
 
 def test_the_longest_names_fit_into_what_sts_allows() -> None:
     scope = Scope(user="u" * 64, agent="a" * 64, execution=KERNEL_ID)
-    stack = keys.Stack(prefix="p" * 20, governed_read_prefix="g" * 200 + "/")
+    stack = keys.Stack(prefix="p" * 20, governed_read_prefix="g" * 255 + "/")
     assert len(policy_of(scope, stack)) <= MAX_CHARACTERS
 
 
-@pytest.mark.parametrize(("timeout_s", "expected"), [(1, 900), (900, 1020), (1800, 1920)])
+def test_a_policy_that_sts_would_not_take_is_refused_clearly() -> None:
+    with pytest.raises(InvalidField, match="STS allows 2048"):
+        policy_of(U1, keys.Stack(prefix="p" * 300))
+
+
+def test_the_session_is_named_after_its_cell_in_the_alphabet_of_sts() -> None:
+    longest = Invocation(
+        request_id="a" * 32,
+        kernel_id=KERNEL_ID,
+        seq=10**10,
+        scope=U1,
+        workdir_name="b" * 32,
+        msg=CellMessage(header={}, content={}),
+        execution_count=1,
+        write_prefix=keys.workspace_prefix("u1", "default"),
+        nonce="c" * 32,
+    )
+    assert re.fullmatch(r"[\w+=,.@-]{2,64}", longest.role_session_name, re.ASCII)
+    assert longest.role_session_name == f"lkg-01234567-{10**10}-{'a' * 16}"
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "expected"),
+    [(1, 900), (780, 900), (781, 901), (900, 1020), (1800, 1920), (9999, 3600)],
+)
 def test_credentials_live_as_long_as_the_cell_may(timeout_s: float, expected: int) -> None:
     assert duration_s(timeout_s) == expected
