@@ -44,19 +44,28 @@ def rehydrate(cell: Cell) -> None:
         CellEnded: something cannot be brought in.
     """
     invocation, container = cell.invocation, cell.container
+    secret = container.pool.start(container.connectors.values, invocation)
+    try:
+        _bring_in(cell)
+    finally:
+        # Also where something else is missing: no request outlives the session it was made for.
+        values = container.pool.wait(secret)
+    cell.use_connectors(values)
+
+
+def _bring_in(cell: Cell) -> None:
+    invocation, container = cell.invocation, cell.container
     scope, pool = invocation.scope, container.pool
     container.cache.claim(scope.user)
     container.homes.clear_others(scope)
     listings = mirror.start_listing(container.store, cell.plan, pool)
     head = pool.start(container.homes.fetch_head, scope)
-    values = pool.start(container.connectors.values, invocation)
-    waiting: list[Future[Any]] = [*listings, head, values]
+    waiting: list[Future[Any]] = [*listings, head]
     try:
         cell.parent = container.snapshots.parent(invocation)
         cell.snapshot_in = container.snapshots.restore(scope, cell.namespace)
     finally:
-        *listed, home_head, connectors = pool.wait_all(waiting)
-    cell.use_connectors(connectors)
+        *listed, home_head = pool.wait_all(waiting)
     trees.make_folder(cell.plan.workdir)
     listing = mirror.merged(listed, cell.plan)
     cell.mirrored = mirror.mirror_in(container.store, cell.plan, listing, container.cache, pool)
