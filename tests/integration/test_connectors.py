@@ -73,7 +73,10 @@ def test_connectors_cost_no_sequential_request(shared: Gateway, agent: NotebookC
     costs = [client.execute("1").reply_metadata for client in (agent, user)]
     user.close()
     assert [cost["aws_sequential"] for cost in costs] == [3, 3]
-    assert costs[0]["aws_calls"] == costs[1]["aws_calls"] + 1
+    record = shared.state_dir / "logs" / "aws" / "secretsmanager" / "get-secret-value.jsonl"
+    asked = [json.loads(line)["principal"] for line in record.read_text().splitlines()]
+    assert len([name for name in asked if f"/lkg-{agent.kernel_id[:8]}-" in name]) == 2
+    assert [name for name in asked if f"/lkg-{user.kernel_id[:8]}-" in name] == []
 
 
 def test_a_new_value_counts_from_the_next_cell(shared: Gateway, agent: NotebookClient) -> None:
