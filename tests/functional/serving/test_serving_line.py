@@ -241,9 +241,9 @@ def test_a_container_with_a_failed_probe_runs_nothing(kernel: Kernel, container:
 
 
 def test_a_completion_changes_nothing(kernel: Kernel, store: MemoryObjectStore) -> None:
-    kernel.run("value = 1")
-    answer = kernel.run("valu", kind="complete", commit=False)
-    assert answer.frames[-2].data["content"]["matches"][0] == "value"
+    kernel.run("counted = 1")
+    answer = kernel.run("count", kind="complete", commit=False)
+    assert answer.frames[-2].data["content"]["matches"][0] == "counted"
     assert commit_of(store, kernel, 2) is None
 
 
