@@ -98,7 +98,9 @@ def _namespaces(*, as_root: bool) -> list[str]:
         # /proc/sys/kernel/core_pattern: a takeover of the host. The shim drops root instead.
         flags = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
         flags += ["--unshare-cgroup-try", "--cap-drop", "ALL"]
-        flags += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        # CAP_SYS_ADMIN, to uncover /proc, goes the same way as the other two.
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SYS_ADMIN"):
+            flags += ["--cap-add", capability]
     else:
         flags = ["--unshare-all", "--uid", str(USER_ID), "--gid", str(GROUP_ID)]
         flags += ["--cap-drop", "ALL"]

@@ -42,6 +42,13 @@ def take_descriptors(descriptors: CellDescriptors) -> CellDescriptors:
     )
 
 
+def close_all_but(descriptor: int) -> None:
+    """Close every descriptor of this process except one."""
+    highest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    os.closerange(0, descriptor)
+    os.closerange(descriptor + 1, max(highest, descriptor + 1))
+
+
 def reset_signals() -> None:
     """Give every signal the disposition of a fresh Python process."""
     signal.set_wakeup_fd(-1)

@@ -26,7 +26,9 @@ from typing import NoReturn
 
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.cell import run_child
+from lambda_kernel.child.confined import Confined, fork_confined
 from lambda_kernel.child.kernel import CellKernel, build_kernel
+from lambda_kernel.child.stand_by import TAKEN, StandBy
 from lambda_kernel.child.warm_up import make_fresh, preload_module, run_warm_up, warm_up
 from lambda_kernel.contract.cell_protocol import (
     CellDescriptors,
@@ -39,16 +41,18 @@ from lambda_kernel.contract.cell_protocol import (
     ZygoteAnswer,
     encode_answer,
     receive_request,
-    send_request,
 )
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.isolation import linux
+from lambda_kernel.isolation.namespaces import NoNamespaces, Room
 
 logger = logging.getLogger(__name__)
 
 HAND_OVER_S = 0.5
 """How long a prepared child may take to accept a request before a new one is forked."""
+FRESH_HAND_OVER_S = 30.0
+"""The same for a child that was forked for this very request."""
 
-_TAKEN = b"taken"
 STAND_BY_CELL = "1 + 1"
 
 
@@ -60,17 +64,25 @@ class Zygote:
         kernel: warm and fresh.
         preload: modules to import while nothing is asked for.
         hidden: our own folder on ``sys.path``.
+        room: what each cell may store in namespaces of its own; None = it gets none.
     """
 
     def __init__(
-        self, sock: socket.socket, kernel: CellKernel, preload: Sequence[str], hidden: str | None
+        self,
+        sock: socket.socket,
+        kernel: CellKernel,
+        preload: Sequence[str],
+        hidden: str | None,
+        room: Room | None = None,
     ) -> None:
         self._sock = sock
         self._kernel = kernel
         self._preload = list(preload)
         self._hidden = hidden
-        self._children: set[int] = set()
-        self._standby: tuple[int, socket.socket] | None = None
+        self._room = room
+        # A confined child's own pid 1 tells how it ended.
+        self._children: dict[int, Confined | None] = {}
+        self._standby: StandBy | None = None
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
@@ -106,64 +118,75 @@ class Zygote:
             return
         request, descriptors = received
         try:
-            pid = self._hand_over(request, descriptors) or self._fork(request, descriptors)
-        except OSError as error:
-            self._send(Refused(refused=f"fork failed: {error.strerror}"))
+            pid, confined = self._start(request, descriptors)
+        except (OSError, NoNamespaces) as error:
+            text = error.strerror if isinstance(error, OSError) else f"no namespaces: {error}"
+            self._send(Refused(refused=f"fork failed: {text}"))
         else:
-            self._children.add(pid)
+            self._children[pid] = confined
             self._send(Forked(forked=pid))
         finally:
             descriptors.close()
 
+    def _start(
+        self, request: CellRequest, descriptors: CellDescriptors
+    ) -> tuple[int, Confined | None]:
+        ahead, self._standby = self._standby, None
+        if ahead is not None and ahead.hand_over(request, descriptors, HAND_OVER_S):
+            return ahead.pid, ahead.confined
+        if self._room is None:
+            return self._fork(request, descriptors), None
+        fresh = self._fork_ahead(is_warm=False)
+        if not fresh.hand_over(request, descriptors, FRESH_HAND_OVER_S):
+            raise NoNamespaces("their first process did not answer")
+        return fresh.pid, fresh.confined
+
     def _fork(self, request: CellRequest, descriptors: CellDescriptors) -> int:
         pid = _fork_process()
         if pid == 0:
-            run_child(request, descriptors, self._kernel, self._hidden)
+            run_child(request, descriptors, self._kernel, self._hidden, confined=False)
         return pid
 
     def _prepare(self) -> None:
         if self._standby is None:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                self._standby = self._fork_ahead(is_warm=True)
+            except (OSError, NoNamespaces):
+                # The request that comes will be told why.
+                return
+        self._send(Prepared(prepared=self._standby.pid))
+
+    def _fork_ahead(self, *, is_warm: bool) -> StandBy:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+        def become() -> NoReturn:
+            ours.close()
+            self._sock.close()
+            self._stand_by(theirs, is_warm=is_warm)
+
+        with theirs:
+            if self._room is not None:
+                confined = fork_confined(_fork_process, self._room, become)
+                return StandBy(pid=confined.pid, channel=ours, confined=confined)
             pid = _fork_process()
             if pid == 0:
-                ours.close()
-                self._sock.close()
-                self._stand_by(theirs)
-            theirs.close()
-            self._standby = (pid, ours)
-        self._send(Prepared(prepared=self._standby[0]))
+                become()
+            return StandBy(pid=pid, channel=ours)
 
-    def _stand_by(self, sock: socket.socket) -> NoReturn:
+    def _stand_by(self, sock: socket.socket, *, is_warm: bool) -> NoReturn:
         try:
-            # Touch what a cell touches, so that these pages are this process's own already.
-            run_warm_up(self._kernel, STAND_BY_CELL)
-            make_fresh(self._kernel)
+            if is_warm:
+                # Touch what a cell touches, so that these pages are this process's own already.
+                run_warm_up(self._kernel, STAND_BY_CELL)
+                make_fresh(self._kernel)
             received = receive_request(sock)
-            sock.send(_TAKEN)
+            sock.send(TAKEN)
         except BaseException:  # noqa: BLE001  (no request came: nobody misses this process)
             os._exit(0)
         if received is None:
             os._exit(0)
-        run_child(*received, self._kernel, self._hidden)
-
-    def _hand_over(self, request: CellRequest, descriptors: CellDescriptors) -> int | None:
-        if self._standby is None:
-            return None
-        pid, sock = self._standby
-        self._standby = None
-        with sock:
-            sock.settimeout(HAND_OVER_S)
-            try:
-                send_request(sock, request, descriptors)
-                taken = sock.recv(len(_TAKEN)) == _TAKEN
-            except OSError:
-                taken = False
-        if taken:
-            return pid
-        # It was killed or stopped meanwhile; it may not wake up with the request in its hands.
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        return None
+        confined = self._room is not None
+        run_child(*received, self._kernel, self._hidden, confined=confined)
 
     def _reap(self) -> None:
         with suppress(BlockingIOError):
@@ -172,13 +195,15 @@ class Zygote:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            if self._standby is not None and pid == self._standby[0]:
-                self._standby[1].close()
+            if self._standby is not None and pid == self._standby.pid:
+                self._standby.close()
                 self._standby = None
                 continue
             if pid not in self._children:
                 continue
-            self._children.discard(pid)
+            confined = self._children.pop(pid)
+            if confined is not None:
+                status = confined.final_status(status)
             self._send(Exited(exited=pid, status=status))
 
     def _preload_next(self) -> None:
@@ -223,6 +248,8 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="lambda_kernel.child.zygote")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--preload", default="")
+    parser.add_argument("--tmp-bytes", type=int, default=0)
+    parser.add_argument("--shared-memory-bytes", type=int, default=0)
     args = parser.parse_args(argv)
     gc.disable()
     _log_to_stderr()
@@ -235,7 +262,12 @@ def main(argv: Sequence[str]) -> int:
     kernel = build_kernel(FrameChannel())
     warm_up(kernel)
     preload = [name for name in args.preload.split(",") if name]
-    Zygote(sock, kernel, preload, hidden).serve()
+    room = None
+    if args.tmp_bytes:
+        room = Room(tmp_bytes=args.tmp_bytes, shared_memory_bytes=args.shared_memory_bytes)
+        # The first processes of namespaces become its children when their helpers have ended.
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+    Zygote(sock, kernel, preload, hidden, room).serve()
     return 0
 
 

@@ -123,8 +123,9 @@ def _follow_the_line(cell: Cell) -> Outcome:
 
 
 def _check_probe(cell: Cell) -> None:
-    if not cell.container.may_serve:
-        raise ProbeFailed("this container's isolation is worse than demanded: no cell runs here")
+    shortfall = cell.container.shortfall
+    if shortfall is not None:
+        raise ProbeFailed(shortfall)
 
 
 def _close(cell: Cell) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from lambda_kernel.contract import cell_protocol
 from lambda_kernel.isolation import code, interpreter
+from lambda_kernel.isolation.namespaces import Room
 from lambda_kernel.serving.sweep import Sweeper
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class ZygoteLaunch:
         code_fd: the sealed archive of our package.
         environment: its whole environment.
         preload: modules that it imports while it is idle.
+        room: what each cell may store in namespaces of its own; None = it gets none.
         module: what runs.
     """
 
@@ -38,6 +40,7 @@ class ZygoteLaunch:
     code_fd: int
     environment: Mapping[str, str]
     preload: tuple[str, ...] = ()
+    room: Room | None = None
     module: str = "lambda_kernel.child.zygote"
 
 
@@ -54,6 +57,9 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = ["-m", launch.module, "--fd", str(CHANNEL_FD)]
         arguments += ["--preload", "" if bare else ",".join(launch.preload)]
+        if launch.room is not None:
+            arguments += ["--tmp-bytes", str(launch.room.tmp_bytes)]
+            arguments += ["--shared-memory-bytes", str(launch.room.shared_memory_bytes)]
         environment = {
             **launch.environment,
             "HOME": NO_HOME,
