@@ -132,7 +132,9 @@ class Zygote:
         self, request: CellRequest, descriptors: CellDescriptors
     ) -> tuple[int, Confined | None]:
         ahead, self._standby = self._standby, None
-        if ahead is not None and ahead.hand_over(request, descriptors, HAND_OVER_S):
+        # Nothing that a cell left can stop or kill a process beside its namespaces.
+        patience_s = HAND_OVER_S if self._room is None else FRESH_HAND_OVER_S
+        if ahead is not None and ahead.hand_over(request, descriptors, patience_s):
             return ahead.pid, ahead.confined
         if self._room is None:
             return self._fork(request, descriptors), None
@@ -191,8 +193,11 @@ class Zygote:
     def _reap(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        while self._children or self._standby is not None:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
             if pid == 0:
                 return
             if self._standby is not None and pid == self._standby.pid:
@@ -211,6 +216,12 @@ class Zygote:
             return
         preload_module(self._preload.pop(0))
         _freeze()
+        if self._standby is not None:
+            # It lacks what was imported just now. It ends when nobody can reach it any more.
+            self._standby.close()
+            self._standby = None
+            with suppress(OSError, NoNamespaces):
+                self._standby = self._fork_ahead(is_warm=True)
 
     def _end_children(self) -> None:
         for pid in self._children:

@@ -11,6 +11,7 @@ import fcntl
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -27,6 +28,7 @@ MAX_FILES = 500_000
 
 _FLAGS = 0x10000000 | 0x20000000 | 0x00020000 | 0x08000000 | 0x40000000 | 0x04000000 | 0x02000000
 _OWN = ("proc", "dev", "tmp")
+_PLATFORMS = ("var", "run", "sys", "opt")
 _OLD_ROOT = "/.old"
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
@@ -80,7 +82,7 @@ def furnish(room: Room) -> None:
         OSError: a mount is refused.
     """
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    shown = [name for name in os.listdir("/") if name not in _OWN and not _is_writable(f"/{name}")]  # noqa: PTH208
+    shown = [name for name in os.listdir("/") if _is_shown(name)]  # noqa: PTH208
     # A folder that stands in every container; pivot_root uncovers it again in the old root.
     root = TMP
     _temporary(root, 1024 * 1024, 0o755)
@@ -153,8 +155,10 @@ def _raise_loopback() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
-def _is_writable(path: str) -> bool:
-    return os.access(path, os.W_OK, effective_ids=True)
+def _is_shown(name: str) -> bool:
+    if name in _OWN or (name in _PLATFORMS and not sys.prefix.startswith(f"/{name}/")):
+        return False
+    return not os.access(f"/{name}", os.W_OK, effective_ids=True)
 
 
 def _write(path: str, text: str) -> None:

@@ -49,6 +49,8 @@ def handle(event: Event, response: ByteStream, container: Container) -> bool:
     small = len(cell.commit) <= INLINE_MANIFEST_BYTES
     riding = [cell.commit] if outcome.committed and small else []
     response.send(cell.writer.write(FrameKind.OUTCOME, outcome.to_dict(), riding))
+    if not cell.tainted:
+        container.zygotes.prepare()
     logger.info(
         "invocation",
         extra={"aws_request_id": event.aws_request_id, "status": outcome.status.value}
