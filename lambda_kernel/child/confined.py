@@ -117,7 +117,7 @@ def _be_first(
 def _wait_for(cell: int, notes: socket.socket) -> None:
     while True:
         pid, status = os.waitpid(-1, 0)
-        if pid == cell:
+        if pid == cell and not process.stopped_itself(pid, status):
             _send(notes, status=status)
             return
 

@@ -59,6 +59,18 @@ def reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
+def stopped_itself(pid: int, status: int) -> bool:
+    """Kill a child that asked to be traced (PTRACE_TRACEME); False where it has ended.
+
+    Nobody traces it: it would stop for ever at its next signal, with a wait status that is no end.
+    """
+    if not os.WIFSTOPPED(status):
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    return True
+
+
 def limit(limits: CellLimits) -> None:
     """Set the resource limits; none is ever raised above the process's own hard limit."""
     _set_limit(resource.RLIMIT_CORE, 0, hard=True)

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from lambda_kernel.child import process
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.cell import run_child
 from lambda_kernel.child.confined import Confined, fork_confined
@@ -200,6 +201,8 @@ class Zygote:
                 return
             if pid == 0:
                 return
+            if process.stopped_itself(pid, status):
+                continue
             if self._standby is not None and pid == self._standby.pid:
                 self._standby.close()
                 self._standby = None
