@@ -28,7 +28,10 @@ class Environment:
         timeout_s: 1 to 900; to 1,800 with ``allow_long_timeout``.
         allow_long_timeout: the explicit setting that admits more than 900 s.
         preload: modules imported once before cells run; one that is missing is left out.
-        tier: the isolation a cell must have.
+        tier: the isolation a cell must have: ``namespaces`` (of its own, for each cell) or
+            ``process`` (as on AWS Lambda). Where it cannot be had, no cell runs.
+        lambda_strict: the container refuses the system calls that AWS Lambda refuses (prctl,
+            ptrace, unshare, mount and others); the tier must then be ``process``.
         mask_connectors: replace connector values in what a cell prints.
     """
 
@@ -39,7 +42,8 @@ class Environment:
     timeout_s: int = USUAL_TIMEOUT_S
     allow_long_timeout: bool = False
     preload: tuple[str, ...] = DEFAULT_PRELOAD
-    tier: Literal["process"] = "process"
+    tier: Literal["namespaces", "process"] = "namespaces"
+    lambda_strict: bool = False
     mask_connectors: bool = True
 
     def __post_init__(self) -> None:
@@ -53,6 +57,8 @@ class Environment:
                 f"{LONGEST_TIMEOUT_S}",
             )
         _check_range("timeout_s", self.timeout_s, 1, LONGEST_TIMEOUT_S)
+        if self.lambda_strict and self.tier != "process":
+            raise InvalidField("environment.lambda_strict", 'needs tier = "process"')
         for module in self.preload:
             if not all(part.isidentifier() for part in module.split(".")):
                 raise InvalidField("environment.preload", f"{module!r} is not a module name")

@@ -52,6 +52,7 @@ class ContainerSpec:
         folders: top-level library folders that are no symlinks.
         ephemeral_bytes: size of /tmp.
         shared_memory_bytes: size of /dev/shm.
+        seccomp: a filter of system calls, or None.
     """
 
     bwrap: str
@@ -63,10 +64,16 @@ class ContainerSpec:
     folders: tuple[str, ...]
     ephemeral_bytes: int
     shared_memory_bytes: int
+    seccomp: bytes | None = None
 
 
 def container_argv(
-    spec: ContainerSpec, *, control_fd: int, info_fd: int, file_fds: Mapping[str, int]
+    spec: ContainerSpec,
+    *,
+    control_fd: int,
+    info_fd: int,
+    file_fds: Mapping[str, int],
+    seccomp_fd: int | None = None,
 ) -> list[str]:
     """Return the command line of a container.
 
@@ -75,6 +82,7 @@ def container_argv(
         control_fd: the shim's end of the socket pair.
         info_fd: where bubblewrap reports the first process's pid.
         file_fds: path in the container to a descriptor that holds its content.
+        seccomp_fd: holds the filter of system calls, where there is one.
 
     Source: isolation.md, "Local container".
     """
@@ -87,6 +95,7 @@ def container_argv(
         *_parents(SHIM),
         *("--ro-bind", spec.bootstrap, BOOTSTRAP, "--ro-bind", spec.shim, SHIM),
         *("--remount-ro", "/", "--chdir", WORKING_DIRECTORY, "--info-fd", str(info_fd)),
+        *(() if seccomp_fd is None else ("--seccomp", str(seccomp_fd))),
         "--",
         *(spec.interpreter.executable, "-I", "-S", SHIM, str(control_fd)),
     ]
@@ -98,7 +107,9 @@ def _namespaces(*, as_root: bool) -> list[str]:
         # /proc/sys/kernel/core_pattern: a takeover of the host. The shim drops root instead.
         flags = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
         flags += ["--unshare-cgroup-try", "--cap-drop", "ALL"]
-        flags += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        # CAP_SYS_ADMIN, to uncover /proc, goes the same way as the other two.
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SYS_ADMIN"):
+            flags += ["--cap-add", capability]
     else:
         flags = ["--unshare-all", "--uid", str(USER_ID), "--gid", str(GROUP_ID)]
         flags += ["--cap-drop", "ALL"]

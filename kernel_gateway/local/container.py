@@ -22,7 +22,7 @@ from kernel_gateway.local.bubblewrap import (
 )
 from kernel_gateway.local.container_init import PORTS
 from kernel_gateway.local.container_log import ContainerLog
-from kernel_gateway.local.sandbox import start_sandbox
+from kernel_gateway.local.sandbox import memory_file, start_sandbox
 
 logger = logging.getLogger(__name__)
 
@@ -87,13 +87,18 @@ class BubblewrapContainer:
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         control_fd = theirs.fileno()
+        seccomp_fd = None if spec.seccomp is None else memory_file(spec.seccomp)
         try:
             process, first_pid = await start_sandbox(
                 lambda info_fd, file_fds: container_argv(
-                    spec, control_fd=control_fd, info_fd=info_fd, file_fds=file_fds
+                    spec,
+                    control_fd=control_fd,
+                    info_fd=info_fd,
+                    file_fds=file_fds,
+                    seccomp_fd=seccomp_fd,
                 ),
                 files=SYNTHETIC_FILES,
-                pass_fds=[control_fd],
+                pass_fds=[control_fd] if seccomp_fd is None else [control_fd, seccomp_fd],
                 environment={},
                 output=asyncio.subprocess.PIPE,
             )
@@ -102,6 +107,8 @@ class BubblewrapContainer:
             raise
         finally:
             theirs.close()
+            if seccomp_fd is not None:
+                os.close(seccomp_fd)
         followers = asyncio.ensure_future(_follow(process, log))
         try:
             async with asyncio.timeout(START_TIMEOUT_S):

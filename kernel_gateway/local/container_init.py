@@ -7,10 +7,12 @@ becomes the runtime. Bind-mounted read-only; nothing of the host's environment r
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import socket
 import sys
+from pathlib import Path
 
 USER_ID = 993
 GROUP_ID = 990
@@ -20,6 +22,8 @@ PORTS = (9001, 9000, 9002)
 BOOTSTRAP = "/var/runtime/bootstrap.py"
 WORKING_DIRECTORY = "/opt"
 BACKLOG = 128
+MNT_DETACH = 2
+CAPABILITY_VERSION_3 = 0x20080522
 
 
 def main() -> None:
@@ -38,14 +42,30 @@ def main() -> None:
 def drop_to_lambda_user() -> None:
     """Give up root for good, where the container was started by it."""
     if os.geteuid() == 0:
+        uncover_proc()
         os.setgroups([])
         os.setresgid(GROUP_ID, GROUP_ID, GROUP_ID)
         os.setresuid(USER_ID, USER_ID, USER_ID)
+        # All but the inheritable set is empty by now.
+        header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+        ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)())
         try:
             os.setuid(0)
         except PermissionError:
             return
         raise SystemExit("root could not be given up")
+
+
+def uncover_proc() -> None:
+    """Take away what bubblewrap has put over parts of ``/proc`` for a root that may write there.
+
+    Lambda's user may not, whose user namespaces could not have a ``/proc`` of their own otherwise.
+    """
+    libc = ctypes.CDLL(None)
+    lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    covers = [path for line in lines if (path := line.split()[1]).startswith("/proc/")]
+    for path in reversed(covers):
+        libc.umount2(path.encode(), MNT_DETACH)
 
 
 def exchange(control: socket.socket) -> dict[str, str]:

@@ -40,7 +40,7 @@ async def start_sandbox(
         StartError: bubblewrap cannot be executed.
     """
     info_read, info_write = os.pipe()
-    file_fds = {path: _memory_file(content) for path, content in files.items()}
+    file_fds = {path: memory_file(content.encode()) for path, content in files.items()}
     try:
         process = await asyncio.create_subprocess_exec(
             *argv(info_write, file_fds),
@@ -60,9 +60,10 @@ async def start_sandbox(
     return process, await _first_pid(info_read)
 
 
-def _memory_file(content: str) -> int:
+def memory_file(content: bytes) -> int:
+    """Return a descriptor of a file without a name, at its beginning."""
     fd = os.memfd_create("sandbox")
-    os.write(fd, content.encode())
+    os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 

@@ -19,6 +19,7 @@ from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.invocations import CellInvocation
 from lambda_kernel.child.kernel import CellKernel
 from lambda_kernel.child.namespace import SessionState, WholeNamespace
+from lambda_kernel.child.probing import probe_reply
 from lambda_kernel.child.session import send_reply
 from lambda_kernel.child.side_state import Baseline
 from lambda_kernel.child.snapshot_file import SnapshotTooLarge, SnapshotUnreadable
@@ -29,6 +30,7 @@ from lambda_kernel.contract.cell_protocol import (
     ChildKind,
     FailedReason,
 )
+from lambda_kernel.isolation import linux, namespaces
 
 REQUEST_TYPES = {
     "execute": "execute_request",
@@ -42,7 +44,12 @@ class UnsupportedRequest(Exception):
 
 
 def run_child(
-    request: CellRequest, descriptors: CellDescriptors, kernel: CellKernel, hidden: str | None
+    request: CellRequest,
+    descriptors: CellDescriptors,
+    kernel: CellKernel,
+    hidden: str | None,
+    *,
+    confined: bool,
 ) -> NoReturn:
     """Turn this forked process into the request's child; never returns.
 
@@ -51,15 +58,21 @@ def run_child(
         descriptors: whose ends this process now owns; all others are closed.
         kernel: the zygote's, fresh.
         hidden: our own folder on ``sys.path``, which user code does not see.
+        confined: this process is in namespaces of its own, and in the session of their first
+            process.
     """
     status = FAILED_STATUS
     channel = kernel.cell_session.channel
     try:
-        os.setsid()
+        if not confined:
+            os.setsid()
         process.reset_signals()
         own = process.take_descriptors(descriptors)
         channel.open(socket.socket(fileno=own.frames))
         _silence_own_logging()
+        if confined:
+            namespaces.let_in((request.workdir, request.home))
+            linux.drop_capabilities()
         status = _answer(request, own, kernel, channel, hidden)
     except BaseException as error:  # noqa: BLE001  (the process ends here, whatever it was)
         _report(channel, error)
@@ -76,6 +89,11 @@ def _answer(
     channel: FrameChannel,
     hidden: str | None,
 ) -> int:
+    if request.kind == "probe":
+        process.limit(request.limits)
+        header = {"msg_type": "probe_reply"}
+        send_reply(channel, {"header": header, "metadata": {}, "content": probe_reply(request)})
+        return 0
     message = _message(request)
     state = _prepare(request, kernel, channel, hidden)
     state.restore(kernel.cell_shell, own.snapshot_in)

@@ -42,6 +42,13 @@ def take_descriptors(descriptors: CellDescriptors) -> CellDescriptors:
     )
 
 
+def close_all_but(descriptor: int) -> None:
+    """Close every descriptor of this process except one."""
+    highest = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    os.closerange(0, descriptor)
+    os.closerange(descriptor + 1, max(highest, descriptor + 1))
+
+
 def reset_signals() -> None:
     """Give every signal the disposition of a fresh Python process."""
     signal.set_wakeup_fd(-1)
@@ -50,6 +57,18 @@ def reset_signals() -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def stopped_itself(pid: int, status: int) -> bool:
+    """Kill a child that asked to be traced (PTRACE_TRACEME); False where it has ended.
+
+    Nobody traces it: it would stop for ever at its next signal, with a wait status that is no end.
+    """
+    if not os.WIFSTOPPED(status):
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    return True
 
 
 def limit(limits: CellLimits) -> None:

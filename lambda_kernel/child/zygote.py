@@ -24,9 +24,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from lambda_kernel.child import process
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.cell import run_child
+from lambda_kernel.child.confined import Confined, fork_confined
 from lambda_kernel.child.kernel import CellKernel, build_kernel
+from lambda_kernel.child.stand_by import TAKEN, StandBy
 from lambda_kernel.child.warm_up import make_fresh, preload_module, run_warm_up, warm_up
 from lambda_kernel.contract.cell_protocol import (
     FAILED_STATUS,
@@ -41,13 +44,16 @@ from lambda_kernel.contract.cell_protocol import (
     receive_request,
 )
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.isolation import linux
+from lambda_kernel.isolation.namespaces import NoNamespaces, Room
 
 logger = logging.getLogger(__name__)
 
 HAND_OVER_S = 0.5
 """How long a prepared child may take to accept a request before a new one is forked."""
+FRESH_HAND_OVER_S = 30.0
+"""The same for a child that was forked for this very request."""
 
-_TAKEN = b"taken"
 STAND_BY_CELL = "1 + 1"
 
 
@@ -59,17 +65,27 @@ class Zygote:
         kernel: warm and fresh.
         preload: modules to import while nothing is asked for.
         hidden: our own folder on ``sys.path``.
+        room: what each cell may store in namespaces of its own; None = it gets none.
     """
 
     def __init__(
-        self, sock: socket.socket, kernel: CellKernel, preload: Sequence[str], hidden: str | None
+        self,
+        sock: socket.socket,
+        kernel: CellKernel,
+        preload: Sequence[str],
+        hidden: str | None,
+        room: Room | None = None,
     ) -> None:
         self._sock = sock
         self._kernel = kernel
         self._preload = list(preload)
         self._hidden = hidden
-        self._children: set[int] = set()
-        self._standby: tuple[int, socket.socket] | None = None
+        # Nothing is imported while a process of a user's may live: it could change what is read.
+        self._quiet = True
+        self._room = room
+        # A confined child's own pid 1 tells how it ended.
+        self._children: dict[int, Confined | None] = {}
+        self._standby: StandBy | None = None
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
@@ -83,7 +99,7 @@ class Zygote:
         poll.register(self._wake_read, select.POLLIN)
         try:
             while True:
-                for descriptor, _ in poll.poll(0 if self._preload else None):
+                for descriptor, _ in poll.poll(0 if self._preload and self._quiet else None):
                     if descriptor == self._wake_read:
                         self._reap()
                     else:
@@ -100,18 +116,33 @@ class Zygote:
         except InvalidField as error:
             self._send(Refused(refused=str(error)))
             return
+        self._quiet = pending is None
         if pending is None:
             self._prepare()
             return
         try:
-            pid = self._hand_over(pending) or self._fork(pending)
-        except OSError as error:
-            self._send(Refused(refused=f"fork failed: {error.strerror}"))
+            pid, confined = self._start(pending)
+        except (OSError, NoNamespaces) as error:
+            text = error.strerror if isinstance(error, OSError) else f"no namespaces: {error}"
+            self._send(Refused(refused=f"fork failed: {text}"))
         else:
-            self._children.add(pid)
+            self._children[pid] = confined
             self._send(Forked(forked=pid))
         finally:
             pending.close()
+
+    def _start(self, pending: PendingRequest) -> tuple[int, Confined | None]:
+        ahead, self._standby = self._standby, None
+        # Nothing that a cell left can stop or kill a process beside its namespaces.
+        patience_s = HAND_OVER_S if self._room is None else FRESH_HAND_OVER_S
+        if ahead is not None and ahead.hand_over(pending, patience_s):
+            return ahead.pid, ahead.confined
+        if self._room is None:
+            return self._fork(pending), None
+        fresh = self._fork_ahead(is_warm=False)
+        if not fresh.hand_over(pending, FRESH_HAND_OVER_S):
+            raise NoNamespaces("their first process did not answer")
+        return fresh.pid, fresh.confined
 
     def _fork(self, pending: PendingRequest) -> int:
         pid = _fork_process()
@@ -124,66 +155,70 @@ class Zygote:
             request = pending.read()
         except BaseException:  # noqa: BLE001  (the process ends here; nothing of a user has run)
             os._exit(FAILED_STATUS)
-        run_child(request, pending.descriptors, self._kernel, self._hidden)
+        confined = self._room is not None
+        run_child(request, pending.descriptors, self._kernel, self._hidden, confined=confined)
 
     def _prepare(self) -> None:
         if self._standby is None:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                self._standby = self._fork_ahead(is_warm=True)
+            except (OSError, NoNamespaces):
+                # The request that comes will be told why.
+                return
+        self._send(Prepared(prepared=self._standby.pid))
+
+    def _fork_ahead(self, *, is_warm: bool) -> StandBy:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+        def become() -> NoReturn:
+            ours.close()
+            self._sock.close()
+            self._stand_by(theirs, is_warm=is_warm)
+
+        with theirs:
+            if self._room is not None:
+                confined = fork_confined(_fork_process, self._room, become)
+                return StandBy(pid=confined.pid, channel=ours, confined=confined)
             pid = _fork_process()
             if pid == 0:
-                ours.close()
-                self._sock.close()
-                self._stand_by(theirs)
-            theirs.close()
-            self._standby = (pid, ours)
-        self._send(Prepared(prepared=self._standby[0]))
+                become()
+            return StandBy(pid=pid, channel=ours)
 
-    def _stand_by(self, sock: socket.socket) -> NoReturn:
+    def _stand_by(self, sock: socket.socket, *, is_warm: bool) -> NoReturn:
         try:
-            # Touch what a cell touches, so that these pages are this process's own already.
-            run_warm_up(self._kernel, STAND_BY_CELL)
-            make_fresh(self._kernel)
+            if is_warm:
+                # Touch what a cell touches, so that these pages are this process's own already.
+                run_warm_up(self._kernel, STAND_BY_CELL)
+                make_fresh(self._kernel)
             pending = receive_request(sock)
-            sock.send(_TAKEN)
+            sock.send(TAKEN)
         except BaseException:  # noqa: BLE001  (no request came: nobody misses this process)
             os._exit(0)
         if pending is None:
             os._exit(0)
         self._run(pending)
 
-    def _hand_over(self, pending: PendingRequest) -> int | None:
-        if self._standby is None:
-            return None
-        pid, sock = self._standby
-        self._standby = None
-        with sock:
-            sock.settimeout(HAND_OVER_S)
-            try:
-                pending.forward(sock)
-                taken = sock.recv(len(_TAKEN)) == _TAKEN
-            except OSError:
-                taken = False
-        if taken:
-            return pid
-        # It was killed or stopped meanwhile; it may not wake up with the request in its hands.
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        return None
-
     def _reap(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        while self._children or self._standby is not None:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
             if pid == 0:
                 return
-            if self._standby is not None and pid == self._standby[0]:
-                self._standby[1].close()
+            if process.stopped_itself(pid, status):
+                continue
+            if self._standby is not None and pid == self._standby.pid:
+                self._standby.close()
                 self._standby = None
                 continue
             if pid not in self._children:
                 continue
-            self._children.discard(pid)
+            confined = self._children.pop(pid)
+            if confined is not None:
+                status = confined.final_status(status)
             self._send(Exited(exited=pid, status=status))
 
     def _preload_next(self) -> None:
@@ -191,6 +226,12 @@ class Zygote:
             return
         preload_module(self._preload.pop(0))
         _freeze()
+        if self._standby is not None:
+            # It lacks what was imported just now. It ends when nobody can reach it any more.
+            self._standby.close()
+            self._standby = None
+            with suppress(OSError, NoNamespaces):
+                self._standby = self._fork_ahead(is_warm=True)
 
     def _end_children(self) -> None:
         for pid in self._children:
@@ -228,6 +269,8 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="lambda_kernel.child.zygote")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--preload", default="")
+    parser.add_argument("--tmp-bytes", type=int, default=0)
+    parser.add_argument("--shared-memory-bytes", type=int, default=0)
     args = parser.parse_args(argv)
     gc.disable()
     _log_to_stderr()
@@ -240,7 +283,12 @@ def main(argv: Sequence[str]) -> int:
     kernel = build_kernel(FrameChannel())
     warm_up(kernel)
     preload = [name for name in args.preload.split(",") if name]
-    Zygote(sock, kernel, preload, hidden).serve()
+    room = None
+    if args.tmp_bytes:
+        room = Room(tmp_bytes=args.tmp_bytes, shared_memory_bytes=args.shared_memory_bytes)
+        # The first processes of namespaces become its children when their helpers have ended.
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+    Zygote(sock, kernel, preload, hidden, room).serve()
     return 0
 
 

@@ -15,7 +15,11 @@ the memory that all later children inherit. It hands the descriptors on; the chi
 
 ``send_prepare`` asks, between two cells, for a child that is forked ahead: the zygote answers
 ``Prepared``, and the next request is handed to it (its ``Forked`` names the same pid). It has seen
-no request; whoever sweeps must know its pid. Nothing is lost when it is killed.
+no request; whoever sweeps must know its pid. Nothing is lost when it is killed. Where it cannot be
+forked, there is no answer: the next request is told why.
+
+In the namespaces tier a child's pid is that of the first process of its namespaces, which ends
+with it and after everything else in them; the status is the child's own.
 
 **Zygote → serving**: ``Ready`` once; then for each request, in order, ``Forked`` or ``Refused``;
 and ``Exited`` for each child, once it is reaped. Children end in any order.
@@ -107,7 +111,8 @@ class CellRequest:
     """One request for a fresh child.
 
     Attributes:
-        kind: what the child does with ``msg``.
+        kind: what the child does with ``msg``; ``probe``, which no client can ask for, attacks
+            other processes as user code could.
         msg: the Jupyter request.
         execution_count: the number the cell shows.
         workdir: absolute; the cell's current directory; exists.
@@ -119,7 +124,7 @@ class CellRequest:
         limits: what the child may use.
     """
 
-    kind: Literal["execute", "complete", "inspect", "comm", "variables"] = "execute"
+    kind: Literal["execute", "complete", "inspect", "comm", "variables", "probe"] = "execute"
     msg: CellMessage
     execution_count: int
     workdir: str

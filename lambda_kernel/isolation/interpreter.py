@@ -26,8 +26,24 @@ class NoExecOnlyInterpreter(RuntimeError):
     """No copy of the interpreter could be made that runs; the message says what was tried."""
 
 
+def copy_exec_only(executable: str) -> int:
+    """Return an O_PATH descriptor of a new execute-only copy, made as one that was seen to run.
+
+    Each process that is started gets a copy of its own: a copy belongs to the user that also runs
+    cells, and a child reaches that of its zygote (``/proc/self/exe``). Were it made readable, what
+    is executed from it later would be open to every cell.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        return _copy_in_memory(executable)
+    except OSError:
+        return _copy_in_tmp(executable)
+
+
 def open_exec_only(executable: str = "/proc/self/exe") -> int:
-    """Return an O_PATH descriptor of an execute-only copy of the interpreter.
+    """Return an O_PATH descriptor of an execute-only copy of the interpreter that runs.
 
     The copy has no name: it goes away with its last descriptor and process.
 

@@ -85,7 +85,8 @@ def _attempt(attack: Attack, target: int) -> int:
     try:
         os.setsid()
         attack(target)
-    except (PermissionError, ProcessLookupError):
+    except (PermissionError, ProcessLookupError, FileNotFoundError):
+        # In namespaces of one's own most others do not even exist.
         return _EXIT_REFUSED
     except OSError as error:
         return _EXIT_REFUSED if error.errno in _REFUSALS else _EXIT_UNCLEAR

@@ -39,7 +39,6 @@ class Stage2:
         platform: the function's whole environment, credentials included.
         environment: the clean environment that stage 2 itself and its children have.
         handler_dir: the folder that stage 1 ran from.
-        interpreter_fd: O_PATH descriptor of the execute-only interpreter; None where none runs.
         code_fd: the sealed archive of our package.
         degraded: why there is no execute-only interpreter; empty where there is one.
     """
@@ -47,7 +46,6 @@ class Stage2:
     platform: Mapping[str, str]
     environment: Mapping[str, str]
     handler_dir: str
-    interpreter_fd: int | None
     code_fd: int
     degraded: str
 
@@ -78,7 +76,7 @@ def enter_stage_2() -> None:
         "prefix": sys.prefix,
     }
     reader = _state_pipe(json.dumps(state).encode())
-    passed = [reader, code_fd] + ([] if interpreter_fd is None else [interpreter_fd])
+    passed = (reader, code_fd)
     for descriptor in passed:
         os.set_inheritable(descriptor, True)
     # The folder of the handler is writable by user code: nothing may be imported from it again.
@@ -114,7 +112,6 @@ def read_stage_2(arguments: Sequence[str]) -> Stage2:
         platform=state["platform"],
         environment=state["environment"],
         handler_dir=state["handler_dir"],
-        interpreter_fd=descriptors[2] if len(descriptors) > 2 else None,
         code_fd=descriptors[1],
         degraded=state["degraded"],
     )

@@ -45,6 +45,8 @@ from lambda_kernel.serving.zygotes import Zygote
 logger = logging.getLogger(__name__)
 
 SAMPLE_S = 0.05
+FORK_WAIT_S = 20.0
+"""For the zygote to fork; it may be busy with an import of some seconds."""
 REAP_WAIT_S = 0.5
 """For the zygote to report a child that is dead: a stopped zygote
 never does, and the commit grace is short."""
@@ -133,6 +135,7 @@ class CellRun:
         self._snapshot: SnapshotReport | None = None
         self._ended: CellEnded | None = None
         self._reap_by: float | None = None
+        self._fork_by = 0.0
         self.peak_memory_bytes = 0
         self.started = False
 
@@ -193,9 +196,13 @@ class CellRun:
 
     def _pump(self) -> None:
         next_sample = self._clock() + SAMPLE_S
+        self._fork_by = self._clock() + FORK_WAIT_S
         while self._status is None and not self._gone:
             now = self._clock()
-            wait_s = min(next_sample, self._reap_by or self._limits.deadline) - now
+            ends = self._reap_by or self._limits.deadline
+            if self._pid is None:
+                ends = min(ends, self._fork_by)
+            wait_s = min(next_sample, ends) - now
             for descriptor, _ in self._poll.poll(max(0.0, wait_s * 1000)):
                 reader = self._readers.get(descriptor)
                 if reader is not None:
@@ -211,6 +218,9 @@ class CellRun:
             if now >= self._reap_by:
                 # A stopped or dead zygote reaps nobody: it is replaced.
                 self._gone = True
+        elif self._pid is None and now >= self._fork_by:
+            # Stopped by an earlier cell, or busy with an import that does not end.
+            self._gone = True
         elif now >= self._limits.deadline:
             self._end(CellTimeout(f"the cell did not finish within {self._limits.timeout_s:g} s"))
 

@@ -19,6 +19,7 @@ REPLY_TYPES = {
     "inspect": "inspect_reply",
     "comm": "comm_reply",
     "variables": "variables_reply",
+    "probe": "probe_reply",
 }
 
 MAX_NAMES = 100_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.commit import Commit, digest_of
@@ -18,6 +19,7 @@ from lambda_kernel.serving.errors import (
 from lambda_kernel.serving.line import Cell
 from lambda_kernel.serving.manifest import Tree
 from lambda_kernel.serving.snapshots import Pack, namespace_of
+from lambda_kernel.serving.standing import Standing
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +52,13 @@ def persist(cell: Cell) -> None:
 
 
 def _sweep(cell: Cell) -> None:
-    cell.tainted = not cell.container.sweeper.sweep_processes()
-    cell.container.cache.cell_ran()
+    container = cell.container
+    clean = container.sweeper.sweep_processes()
+    container.zygotes.verify()
+    # Our own limits cannot be raised again once they were lowered.
+    if not clean or Standing.of(os.getpid()) != container.standing:
+        cell.tainted = True
+    container.cache.cell_ran()
 
 
 def _upload(cell: Cell, pack: Pack, after: Tree) -> None:

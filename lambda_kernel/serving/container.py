@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import resource
@@ -13,13 +12,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Probe
-from lambda_kernel.isolation import probe, reexec
-from lambda_kernel.serving import credentials, handler, runtime_api
+from lambda_kernel.isolation import reexec
+from lambda_kernel.isolation.namespaces import Room
+from lambda_kernel.serving import credentials, handler, probing, runtime_api
 from lambda_kernel.serving.cache import DownloadCache
 from lambda_kernel.serving.connectors import Connectors, SecretsManagerReader
 from lambda_kernel.serving.credentials import Credentials, RoleAssumer, StsRoleAssumer
@@ -27,6 +26,7 @@ from lambda_kernel.serving.homes import Homes
 from lambda_kernel.serving.objects import ObjectStore, S3ObjectStore
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.snapshots import ChunkCache, Snapshots
+from lambda_kernel.serving.standing import Standing
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import ZygoteLaunch, Zygotes
 
@@ -120,6 +120,7 @@ class Container:
         pool: threads for requests.
         cache, homes, snapshots: what is kept warm of workspaces, HOMEs and variables.
         zygotes, sweeper: processes.
+        standing: of the serving process, before any cell ran.
         probe: the isolation that was measured.
         shadowable: top-level names of the image's packages; a HOME that has one of them needs a
             zygote that has not imported them.
@@ -140,16 +141,18 @@ class Container:
     connectors: Connectors
     zygotes: Zygotes
     sweeper: Sweeper
+    standing: Standing
     probe: Probe
     shadowable: frozenset[str]
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
 
     @property
-    def may_serve(self) -> bool:
-        """Whether the isolation is what it must be."""
-        good = self.probe.clean_environment and self.probe.non_dumpable
-        return good or self.settings.allow_degraded
+    def shortfall(self) -> str | None:
+        """Why no cell may run here; None where one may."""
+        if self.settings.allow_degraded:
+            return None
+        return probing.shortfall(self.probe, self.settings.tier)
 
 
 def serve(stage: reexec.Stage2) -> None:
@@ -176,7 +179,7 @@ def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
     task_root = stage.platform.get("LAMBDA_TASK_ROOT", "")
     emptied = {task_root, HANDLER_FOLDER} & {stage.handler_dir}
     sweeper = Sweeper.create(lambda_machine=settings.alone_on_machine, emptied=emptied)
-    zygotes = Zygotes(_launch(stage, settings), sweeper)
+    zygotes = Zygotes(_launch(stage, settings, tier=settings.tier), sweeper)
     # The zygote takes seconds to be ready: it starts before everything else.
     zygote = zygotes.get(bare=False)
     count = CallCount()
@@ -185,6 +188,11 @@ def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
     clients.swappable.swap(role)
     store = S3ObjectStore(clients.s3)
     frame_key = store.get(settings.stack.overflow, keys.frame_key_key(settings.handler_digest))
+    found = probing.measure(_demand(stage, settings), zygote, sweeper)
+    if settings.allow_degraded and found.tier != settings.tier:
+        zygotes.close()
+        zygotes = Zygotes(_launch(stage, settings, tier=found.tier), sweeper)
+        zygotes.get(bare=False)
     pool = Pool(count)
     stack = settings.stack
     container = Container(
@@ -204,7 +212,8 @@ def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
         connectors=Connectors(SecretsManagerReader(clients.secrets), stack),
         zygotes=zygotes,
         sweeper=sweeper,
-        probe=measure(stage, settings, zygote.pid),
+        standing=Standing.of(os.getpid()),
+        probe=found,
         shadowable=_installed_names(),
     )
     sweeper.places.setdefault("/tmp", set()).add(os.path.basename(CACHE_FOLDER))  # noqa: S108, PTH119
@@ -212,50 +221,23 @@ def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
     return container
 
 
-def measure(stage: reexec.Stage2, settings: Settings, zygote_pid: int) -> Probe:
-    """Return what isolation this container has, by attacking it."""
-    targets = {os.getpid(), zygote_pid, *probe.visible_processes()}
-    if settings.alone_on_machine:
-        targets = {os.getpid(), zygote_pid}
-    result = probe.attack_all(sorted(targets))
-    details = dict(result.details)
-    if stage.degraded:
-        details["interpreter"] = stage.degraded
-    found = Probe(
+def _demand(stage: reexec.Stage2, settings: Settings) -> probing.Demand:
+    return probing.Demand(
         tier=settings.tier,
-        clean_environment=not _secrets_visible(stage.platform),
-        non_dumpable=result.non_dumpable,
-        memory_limit="sampled",
-        details=details,
+        alone_on_machine=settings.alone_on_machine,
+        platform=stage.platform,
+        degraded=stage.degraded,
     )
-    level = logging.INFO if found.non_dumpable and found.clean_environment else logging.ERROR
-    logger.log(level, "capability probe", extra={"probe": json.dumps(_shown(found))})
-    return found
 
 
-def _secrets_visible(platform: Mapping[str, str]) -> bool:
-    # Reading one's own environ is refused to a non-dumpable process: os.environ it is, and argv.
-    secret = [platform[n] for n in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if n in platform]
-    visible = [*os.environ.values(), *sys.orig_argv]
-    return any(value and value in text for value in secret for text in visible)
-
-
-def _shown(found: Probe) -> dict[str, Any]:
-    return {
-        "tier": found.tier,
-        "clean_environment": found.clean_environment,
-        "non_dumpable": found.non_dumpable,
-        "memory_limit": found.memory_limit,
-        "details": found.details,
-    }
-
-
-def _launch(stage: reexec.Stage2, settings: Settings) -> ZygoteLaunch:
+def _launch(stage: reexec.Stage2, settings: Settings, *, tier: str) -> ZygoteLaunch:
+    room = Room(tmp_bytes=settings.ephemeral_bytes, shared_memory_bytes=settings.memory_bytes)
     return ZygoteLaunch(
-        interpreter_fd=stage.interpreter_fd,
+        exec_only=not stage.degraded,
         code_fd=stage.code_fd,
         environment={**stage.environment, **ZYGOTE_ENVIRONMENT},
         preload=settings.preload,
+        room=room if tier == probing.NAMESPACES_TIER else None,
     )
 
 

@@ -49,6 +49,8 @@ def handle(event: Event, response: ByteStream, container: Container) -> bool:
     small = len(cell.commit) <= INLINE_MANIFEST_BYTES
     riding = [cell.commit] if outcome.committed and small else []
     response.send(cell.writer.write(FrameKind.OUTCOME, outcome.to_dict(), riding))
+    if not cell.tainted:
+        container.zygotes.prepare()
     logger.info(
         "invocation",
         extra={"aws_request_id": event.aws_request_id, "status": outcome.status.value}
@@ -124,8 +126,9 @@ def _follow_the_line(cell: Cell) -> Outcome:
 
 
 def _check_probe(cell: Cell) -> None:
-    if not cell.container.may_serve:
-        raise ProbeFailed("this container's isolation is worse than demanded: no cell runs here")
+    shortfall = cell.container.shortfall
+    if shortfall is not None:
+        raise ProbeFailed(shortfall)
 
 
 def _close(cell: Cell) -> None:

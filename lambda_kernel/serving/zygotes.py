@@ -7,11 +7,14 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lambda_kernel.contract import cell_protocol
 from lambda_kernel.isolation import code, interpreter
+from lambda_kernel.isolation.namespaces import Room
+from lambda_kernel.serving.standing import Standing
 from lambda_kernel.serving.sweep import Sweeper
 
 logger = logging.getLogger(__name__)
@@ -27,17 +30,19 @@ class ZygoteLaunch:
     """How a zygote is started.
 
     Attributes:
-        interpreter_fd: the execute-only interpreter; None where there is none.
+        exec_only: it runs from an execute-only copy of the interpreter, made for it alone.
         code_fd: the sealed archive of our package.
         environment: its whole environment.
         preload: modules that it imports while it is idle.
+        room: what each cell may store in namespaces of its own; None = it gets none.
         module: what runs.
     """
 
-    interpreter_fd: int | None
+    exec_only: bool
     code_fd: int
     environment: Mapping[str, str]
     preload: tuple[str, ...] = ()
+    room: Room | None = None
     module: str = "lambda_kernel.child.zygote"
 
 
@@ -47,6 +52,7 @@ class Zygote:
 
     pid: int
     channel: socket.socket
+    standing: Standing
 
     @classmethod
     def start(cls, launch: ZygoteLaunch, *, bare: bool) -> Zygote:
@@ -54,20 +60,24 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = ["-m", launch.module, "--fd", str(CHANNEL_FD)]
         arguments += ["--preload", "" if bare else ",".join(launch.preload)]
+        if launch.room is not None:
+            arguments += ["--tmp-bytes", str(launch.room.tmp_bytes)]
+            arguments += ["--shared-memory-bytes", str(launch.room.shared_memory_bytes)]
         environment = {
             **launch.environment,
             "HOME": NO_HOME,
             "PYTHONPATH": code.import_path(CODE_FD),
         }
-        with theirs:
-            pid = interpreter.spawn(
-                launch.interpreter_fd,
-                arguments,
-                environment,
-                {CHANNEL_FD: theirs.fileno(), CODE_FD: launch.code_fd},
-            )
+        passed = {CHANNEL_FD: theirs.fileno(), CODE_FD: launch.code_fd}
+        copy = interpreter.copy_exec_only(sys.executable) if launch.exec_only else None
+        try:
+            pid = interpreter.spawn(copy, arguments, environment, passed)
+        finally:
+            theirs.close()
+            if copy is not None:
+                os.close(copy)
         logger.info("a zygote was started", extra={"pid": pid, "bare": bare})
-        return cls(pid=pid, channel=ours)
+        return cls(pid=pid, channel=ours, standing=Standing.of(pid))
 
     def kill(self) -> None:
         """End the zygote; its children become orphans that the sweep kills."""
@@ -104,6 +114,18 @@ class Zygotes:
         """
         with contextlib.suppress(OSError):
             cell_protocol.send_prepare(self.get(bare=False).channel)
+
+    def verify(self) -> None:
+        """After a sweep: wake what the cell stopped, replace what it changed."""
+        for zygote in list(self._started.values()):
+            try:
+                os.kill(zygote.pid, signal.SIGCONT)
+                changed = Standing.of(zygote.pid) != zygote.standing
+            except OSError:
+                changed = True
+            if changed:
+                logger.warning("a cell changed or ended a zygote", extra={"pid": zygote.pid})
+                self.replace(zygote)
 
     def replace(self, zygote: Zygote) -> None:
         """End ``zygote``; the next ``get`` starts another."""

@@ -33,8 +33,8 @@ def test_variables_functions_and_imports_survive(kernel: NotebookClient) -> None
 
 
 def test_every_cell_is_a_process_of_its_own(kernel: NotebookClient) -> None:
-    first = kernel.execute("import os; print(os.getpid())")
-    second = kernel.execute("import os; print(os.getpid())")
+    code = "import os; print(os.readlink('/proc/self/ns/pid'), os.stat('/proc/self').st_ctime_ns)"
+    first, second = kernel.execute(code), kernel.execute(code)
     assert first.stdout != second.stdout
     invocations = {first.reply_metadata["request_id"], second.reply_metadata["request_id"]}
     assert len(invocations) == 2

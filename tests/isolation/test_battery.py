@@ -22,6 +22,13 @@ from tests.integration.driver import (
 from tests.isolation.battery import ATTACKS, PRELUDE, Attack
 
 NAMES = ("scope", "connector", "host", "env")
+TIERS = {
+    "namespaces": 'tier = "namespaces"',
+    "process": 'tier = "process"',
+    "lambda-strict": 'tier = "process"\nlambda_strict = true',
+}
+"""What stands in the environment's table."""
+
 PLANT = """
 import ctypes, os, pathlib, socket, subprocess, sys
 planted = CANARY
@@ -94,7 +101,7 @@ class Shared:
         return bool(run.reply_metadata["container_id"] == container_id)
 
 
-@pytest.fixture(scope="module", params=["process"])
+@pytest.fixture(scope="module", params=TIERS)
 def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shared]:
@@ -113,7 +120,7 @@ def shared(
     config.write_text(
         identities_toml()
         + "[KernelGateway]\nmax_containers = 1\n"
-        + f'[[environment]]\nid = "default"\ntier = "{request.param}"\n'
+        + f'[[environment]]\nid = "default"\n{TIERS[request.param]}\n'
     )
     # The credentials file is none that boto3 could read: the local default must not care.
     environ = {"HOME": str(host_home), "CANARY": canaries["env"], "AWS_PROFILE": "missing"}

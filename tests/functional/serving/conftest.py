@@ -20,7 +20,7 @@ from lambda_kernel.contract.invocation import CellMessage, Head, Invocation
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Outcome, Probe
 from lambda_kernel.contract.scope import Scope
-from lambda_kernel.isolation import code, interpreter
+from lambda_kernel.isolation import code
 from lambda_kernel.serving import handler
 from lambda_kernel.serving.cache import DownloadCache
 from lambda_kernel.serving.connectors import Connectors
@@ -31,6 +31,7 @@ from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer, M
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.runtime_api import Event
 from lambda_kernel.serving.snapshots import ChunkCache, Snapshots
+from lambda_kernel.serving.standing import Standing
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import ZygoteLaunch, Zygotes
 
@@ -138,7 +139,7 @@ def _descendants() -> list[int]:
 @pytest.fixture(scope="session")
 def launch() -> ZygoteLaunch:
     return ZygoteLaunch(
-        interpreter_fd=interpreter.open_exec_only(),
+        exec_only=True,
         code_fd=code.sealed_package(Path(lambda_kernel.__file__).parent),
         environment={**ZYGOTE_ENVIRONMENT, "PATH": os.environ["PATH"]},
     )
@@ -191,6 +192,7 @@ def container(
             connectors=Connectors(secrets_reader, STACK),
             zygotes=zygotes,
             sweeper=sweeper,
+            standing=Standing.of(os.getpid()),
             probe=Probe(
                 tier="process", clean_environment=True, non_dumpable=True, memory_limit="sampled"
             ),
