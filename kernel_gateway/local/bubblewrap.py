@@ -153,6 +153,7 @@ def _writable(spec: ContainerSpec) -> list[str]:
     return [
         *("--proc", "/proc", "--dev", "/dev"),
         *("--perms", "1777", "--size", str(spec.shared_memory_bytes), "--tmpfs", "/dev/shm"),  # noqa: S108
+        *("--mqueue", "/dev/mqueue"),
         *("--remount-ro", "/dev"),
         *("--perms", "1777", "--size", str(spec.ephemeral_bytes), "--tmpfs", "/tmp"),  # noqa: S108
         *("--perms", "1777", "--size", str(HOME_FREE_BYTES), "--tmpfs", WORKING_DIRECTORY),

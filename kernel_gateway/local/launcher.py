@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_gateway.environments.environment import Environment
-from kernel_gateway.local import lambda_strict
+from kernel_gateway.local import seccomp
 from kernel_gateway.local.aws_root import AwsFront, serve_container
 from kernel_gateway.local.bubblewrap import ContainerSpec, find_bwrap, top_level
 from kernel_gateway.local.container import BubblewrapContainer
@@ -104,7 +104,7 @@ class ContainerLauncher:
             folders=folders,
             ephemeral_bytes=runtime.environment.ephemeral_mb * MIB,
             shared_memory_bytes=runtime.environment.memory_mb * MIB,
-            seccomp=lambda_strict.program() if runtime.environment.lambda_strict else None,
+            seccomp=seccomp.filter_for(runtime.environment),
         )
 
     def _environment(self, function: Function, container_id: str) -> dict[str, str]:

@@ -55,7 +55,18 @@ code = ("import socket, time; s = socket.socket(); s.setsockopt(1, 2, 1);"
 for _ in range(2):
     subprocess.Popen([sys.executable, '-c', code, 'planted', CANARY], start_new_session=True,
                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+os.chmod('/proc/self/exe', 0o777)
+import resource
+for action in (lambda: resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (1000, 1000)),
+               lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 7)):
+    try:
+        action()
+    except OSError:
+        pass
 libc = ctypes.CDLL(None)
+for ring in (-3, -4, -5):
+    libc.syscall(248, b'user', b'planted', CANARY.encode(), len(CANARY), ring)
+queue = ctypes.CDLL('librt.so.1').mq_open(b'/planted', 0o102, 0o666, None)
 libc.shmget(4711, 4096, 0o1666); libc.semget(4711, 1, 0o1666); libc.msgget(4711, 0o1666)
 """
 

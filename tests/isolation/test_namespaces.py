@@ -111,8 +111,9 @@ ATTACKS = {
 PLANT = f"""{PRELUDE}
 Path('/tmp/planted').write_text('x'); Path('/dev/shm/planted').write_text('x')
 call('shmget', 4711, ctypes.c_size_t(4096), 0o1666)
-keyring = call('syscall', 248, b'user', b'planted', b'x', ctypes.c_size_t(1), -4)
-keyring = call('syscall', 248, b'user', b'planted', b'x', ctypes.c_size_t(1), -3)
+for ring in (-4, -3):
+    try: call('syscall', 248, b'user', b'planted', b'x', ctypes.c_size_t(1), ring)
+    except PermissionError: pass
 planted = socket.socket(socket.AF_UNIX); planted.bind(chr(0) + 'planted'); planted.listen()
 subprocess.Popen(['sleep', '600'], start_new_session=True)
 if os.fork() == 0:

@@ -72,7 +72,7 @@ def test_as_root_no_user_namespace_is_made_and_only_the_drop_is_possible() -> No
     argv = argv_of(as_root=True)
 
     added = [argv[i + 1] for i in range(len(argv)) if argv[i] == "--cap-add"]
-    assert added == ["CAP_SETUID", "CAP_SETGID"]
+    assert added == ["CAP_SETUID", "CAP_SETGID", "CAP_SYS_ADMIN"]
     assert not {"--uid", "--unshare-user", "--unshare-all"} & set(argv)
     assert {"--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"} <= set(argv)
 
