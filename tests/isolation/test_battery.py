@@ -22,6 +22,9 @@ from tests.integration.driver import (
 from tests.isolation.battery import ATTACKS, PRELUDE, Attack
 
 NAMES = ("scope", "connector", "host", "env")
+PLANTED = {"scopes"}
+"""Boundaries whose attacks follow a cell of the victim each; the others follow one at the start."""
+
 TIERS = {
     "namespaces": 'tier = "namespaces"',
     "process": 'tier = "process"',
@@ -56,13 +59,6 @@ for _ in range(2):
     subprocess.Popen([sys.executable, '-c', code, 'planted', CANARY], start_new_session=True,
                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 os.chmod('/proc/self/exe', 0o777)
-import resource
-for action in (lambda: resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (1000, 1000)),
-               lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 7)):
-    try:
-        action()
-    except OSError:
-        pass
 libc = ctypes.CDLL(None)
 for ring in (-3, -4, -5):
     libc.syscall(248, b'user', b'planted', CANARY.encode(), len(CANARY), ring)
@@ -77,39 +73,24 @@ class Shared:
 
     gateway: Gateway
     victim: NotebookClient
+    intruder: NotebookClient
     canaries: dict[str, str]
     host_home: Path
 
     def attack(self, attack: Attack) -> tuple[str, str]:
-        """Run a cell of the victim, then the attack in another scope.
+        """Run the attack in another scope, after a cell of the victim where that matters.
 
         Returns:
             The attack's standard output, and all that its client was sent.
         """
-        self.victim.execute(f"CANARY = {self.canaries['scope']!r}\n{PLANT}")
-        intruder = self.gateway.session(
-            token=TOKENS["u10"], env={"LAMBDA_KERNEL_WORKSPACE": f"w{uuid.uuid4().hex[:8]}"}
-        )
-        try:
-            before = (
-                f"HOST_HOME = {str(self.host_home)!r}\nSTATE_DIR = {str(self.gateway.state_dir)!r}"
-            )
-            run = intruder.execute(f"{before}\n{PRELUDE}\n{attack.code}")
-            assert self.same_container(run.reply_metadata.get("container_id"))
-            after = intruder.execute("print('alive')")
-            assert after.stdout == "alive\n", after.messages
-            everything = json.dumps([run.messages, after.messages])
-            return run.stdout, everything
-        finally:
-            self.gateway.rest("DELETE", f"/api/kernels/{intruder.kernel_id}", token=TOKENS["u10"])
-            intruder.close()
-
-    def same_container(self, container_id: str | None) -> bool:
-        """Return whether the victim's cells run on that container too."""
-        if container_id is None:
-            return True
-        run = self.victim.execute("1")
-        return bool(run.reply_metadata["container_id"] == container_id)
+        if attack.boundary in PLANTED:
+            planted = self.victim.execute(f"CANARY = {self.canaries['scope']!r}\n{PLANT}")
+            assert planted.reply["status"] == "ok", planted.messages
+        places = f"HOST_HOME, STATE_DIR = {str(self.host_home)!r}, {str(self.gateway.state_dir)!r}"
+        run = self.intruder.execute(f"{places}\n{PRELUDE}\n{attack.code}")
+        after = self.intruder.execute("print('alive')")
+        assert after.stdout == "alive\n", after.messages
+        return run.stdout, json.dumps([run.messages, after.messages])
 
 
 @pytest.fixture(scope="module", params=TIERS)
@@ -137,8 +118,12 @@ def shared(
     environ = {"HOME": str(host_home), "CANARY": canaries["env"], "AWS_PROFILE": "missing"}
     with a_gateway(state, "--config", str(config), environ=environ) as gateway:
         victim = gateway.session(token=TOKENS["u1-a1"])
-        yield Shared(gateway, victim, canaries, host_home)
+        intruder = gateway.session(token=TOKENS["u10"])
+        shared = Shared(gateway, victim, intruder, canaries, host_home)
+        shared.attack(Attack(boundary="scopes", name="", code="", seen=""))
+        yield shared
         victim.close()
+        intruder.close()
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
