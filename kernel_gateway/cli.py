@@ -84,15 +84,14 @@ async def _run(options: argparse.Namespace, extra: list[str]) -> int:
 
 
 async def _files(options: argparse.Namespace, extra: list[str]) -> int:
-    from kernel_gateway.web.file_commands import run_action
+    from kernel_gateway.web.file_commands import prepared
     from kernel_gateway.web.file_transfer import WorkspaceClient
     from kernel_gateway.web.rest_client import RestClient
 
-    if options.action == "put":
-        _check_exists(options.local)
+    act = prepared(options.action, options)
     async with _some_gateway(options) as endpoint:
         client = WorkspaceClient(RestClient(endpoint), options.workspace)
-        await asyncio.to_thread(run_action, client, options.action, options)
+        await asyncio.to_thread(act, client)
     return 0
 
 

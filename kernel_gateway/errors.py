@@ -42,6 +42,12 @@ class BadRequest(GatewayError):
     http_status = 400
 
 
+class Conflict(GatewayError):
+    """What is there already does not admit this."""
+
+    http_status = 409
+
+
 class PreconditionFailed(GatewayError):
     """A conditional write found another writer's object."""
 
