@@ -56,14 +56,27 @@ async def _gateway(options: argparse.Namespace, extra: list[str]) -> int:
 
 
 async def _run(options: argparse.Namespace, extra: list[str]) -> int:
+    from kernel_gateway.web.notebook_file import (
+        check_writable,
+        foreign_language,
+        read_notebook,
+        write_notebook,
+    )
     from kernel_gateway.web.progress import CellProgress
 
-    output = _notebook_output(options)
+    output: Path = options.output or options.notebook
+    notebook = read_notebook(options.notebook)
+    language = foreign_language(notebook)
+    if language and not options.kernel_name:
+        raise ConfigError(
+            f"{options.notebook}: is in {language}, and kernels here are Python; --kernel-name "
+            "lambda-python runs it nevertheless"
+        )
+    check_writable(output)
     progress = CellProgress()
     async with _some_gateway(options) as endpoint:
-        from kernel_gateway.web.notebook_run import read_notebook, run_notebook, write_notebook
+        from kernel_gateway.web.notebook_run import run_notebook
 
-        notebook = read_notebook(options.notebook)
         try:
             failure = await run_notebook(
                 endpoint,
@@ -142,20 +155,6 @@ async def _some_gateway(options: argparse.Namespace) -> AsyncIterator[Endpoint]:
 
     async with running(settings) as gateway:
         yield Endpoint(url=gateway.url, token=gateway.token or token)
-
-
-def _notebook_output(options: argparse.Namespace) -> Path:
-    source: Path = options.notebook
-    output: Path = options.output or source
-    _check_exists(str(source))
-    if not output.parent.is_dir():
-        raise ConfigError(f"--output {output}: there is no folder {output.parent}")
-    return output
-
-
-def _check_exists(path: str) -> None:
-    if not Path(path).exists():
-        raise ConfigError(f"{path}: there is no such file or folder")
 
 
 def _settings(options: argparse.Namespace, extra: list[str]) -> Settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from kernel_gateway.cli import main
@@ -13,7 +14,7 @@ BAD = [
     (["--port", "x"], "--port"),
     (["--port", "65536"], "--port"),
     (["--port"], "--port"),
-    (["--log-level", "loud"], "--log-level"),
+    (["--log-level", "loud"], "'loud' is none of DEBUG"),
     (["--no-such-option"], "--no-such-option"),
     (["--ServerApp.port"], "--ServerApp.port"),
     (["--ServerApp.port", "9999"], "--ServerApp.port=VALUE"),
@@ -26,6 +27,9 @@ BAD = [
     (["run", "/no/such.ipynb"], "/no/such.ipynb"),
     (["run", "x.ipynb", "--timeout", "0"], "--timeout"),
     (["run", "x.ipynb", "--ServerApp.port=1"], "--ServerApp.port"),
+    (["run", "x.ipynb", "--no-such"], "see kernel-gateway run --help"),
+    (["files", "ls", "--no-such"], "see kernel-gateway files ls --help"),
+    (["run", __file__], "test_command_line.py: is not a notebook: not JSON"),
     (["files"], "COMMAND"),
     (["files", "cp"], "cp"),
     (["files", "put"], "LOCAL"),
@@ -67,6 +71,19 @@ def test_the_gateways_help_names_every_flag(capsys: pytest.CaptureFixture[str]) 
     text = capsys.readouterr().out
     for flag in ("ip", "port", "token", "identities", "config", "state-dir", "log-level"):
         assert f"--{flag} " in text
+
+
+def test_a_notebook_that_cannot_run_here_is_refused_before_a_gateway_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = nbformat.v4.new_notebook(metadata={"language_info": {"name": "R"}})
+    nbformat.write(notebook, tmp_path / "r.ipynb")
+    common = ["run", str(tmp_path / "r.ipynb"), "--state-dir", str(tmp_path / "s")]
+    assert main(common) == 2
+    assert "is in R" in capsys.readouterr().err
+    assert main([*common, "--kernel-name", "lambda-python", "--output", "/proc/o.ipynb"]) == 2
+    assert "/proc/o.ipynb: cannot be written" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_gateway_that_does_not_answer_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
