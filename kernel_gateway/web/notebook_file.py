@@ -32,8 +32,8 @@ def read_notebook(path: Path) -> Any:
 def _notebook_of(raw: bytes) -> Any:
     try:
         content = json.loads(raw)
-    except (ValueError, RecursionError) as problem:
-        raise BadRequest(f"not JSON ({problem})") from problem
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"not JSON ({error})") from error
     if not isinstance(content, dict):
         raise BadRequest("not a JSON object")
     version = content.get("nbformat")
@@ -48,9 +48,9 @@ def _notebook_of(raw: bytes) -> Any:
             notebook = nbformat.convert(nbformat.reader.reads(json.dumps(content)), 4)
             notebook = normalize(notebook)[1]
             problems = list(iter_validate(notebook))
-    except Exception as problem:
+    except Exception as error:
         # nbformat takes for granted what it checks only afterwards.
-        raise BadRequest(f"{type(problem).__name__}: {problem}") from problem
+        raise BadRequest(f"{type(error).__name__}: {error}") from error
     for problem in problems:
         # What a notebook says of itself is nothing that its cells need.
         if list(problem.path)[:1] != ["metadata"]:

@@ -49,7 +49,7 @@ async def test_a_cell_that_takes_too_long_ends_the_run(gateway: WebGateway) -> N
 async def test_a_wrong_token_and_a_wrong_kernel_are_said_so(gateway: WebGateway) -> None:
     with pytest.raises(ApiError, match="token"):
         await run(gateway, notebook_of("x"), token="wrong")
-    with pytest.raises(ApiError, match="no-such-kernel"):
+    with pytest.raises(ApiError, match="no-such-kernel; there are lambda-python, lambda-small"):
         await run(gateway, notebook_of("x"), kernel_name="no-such-kernel")
 
 
