@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 
-from kernel_gateway.cli import main
+from kernel_gateway.app import Gateway
+from kernel_gateway.cli import _announce, main
+from kernel_gateway.settings_command_line import parse
 
 BAD = [
     (["--port", "x"], "--port"),
@@ -102,3 +107,30 @@ def test_a_foreign_package_of_the_same_name_is_refused(
     monkeypatch.delitem(sys.modules, "kernel_gateway.gatewayapp", raising=False)
     assert main([]) == 2
     assert "jupyter-kernel-gateway" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("token", ["abc", '-it\'s"$HOME"`x`&;', None])
+async def test_the_commands_that_are_printed_work_as_they_stand(
+    token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    script = tmp_path / "a folder" / "kernel-gateway"
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    _announce(Gateway(url="http://127.0.0.1:8888/", token=token, ended=ended))
+    ready, *lines = capsys.readouterr().out.splitlines()
+    assert ready.startswith("kernel-gateway is ready: http://127.0.0.1:8888/")
+    shown = token or "TOKEN"
+    lab, python, run = (shlex.split(line.partition(":")[2]) for line in lines)
+    assert lab[-2:] == [
+        "--gateway-url=http://127.0.0.1:8888",
+        f"--GatewayClient.auth_token={shown}",
+    ]
+    assert python[:3] == [sys.executable, "-P", "-c"]
+    called: list[Any] = []
+    told = {"execute": lambda code, **facts: called.append((code, facts))}
+    exec(python[3].partition(";")[2].strip(), told)
+    assert called == [("6 * 7", {"url": "http://127.0.0.1:8888", "token": shown})]
+    assert run[0] == str(script)
+    options, _ = parse(run[1:])
+    assert options.notebook == Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
+    assert (options.gateway_url, options.token) == ("http://127.0.0.1:8888", shown)
