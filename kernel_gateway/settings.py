@@ -114,9 +114,9 @@ class KernelGateway(JupyterApp):
         with _named(lambda: ""):
             self.update_config(command_line)
         with self._files_named(path):
-            environments = read_environments(self.environment)
+            environments, stack = read_environments(self.environment), self._stack()
             read_identities(self.identity)
-        return self._checked(environments)
+        return self._checked(environments, stack)
 
     def exit(self, exit_status: int | str | None = 0) -> None:
         """Raise what traitlets would end the process for: a wrong value in a file."""
@@ -142,7 +142,7 @@ class KernelGateway(JupyterApp):
         except Exception as problem:
             raise ConfigError(f"{type(problem).__name__}: {problem}") from problem
 
-    def _checked(self, environments: dict[str, Environment]) -> Settings:
+    def _checked(self, environments: dict[str, Environment], stack: Stack) -> Settings:
         identities, token = self._identities()
         return Settings(
             state_dir=Path(self.state_dir).expanduser().absolute(),
@@ -153,7 +153,7 @@ class KernelGateway(JupyterApp):
             max_containers=self.max_containers,
             warm_count=min(self.warm_count, self.max_containers),
             idle_container_s=self.idle_container_s,
-            stack=self._stack(),
+            stack=stack,
             config=self.config,
         )
 
