@@ -69,6 +69,8 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
             await importing
         registry = await _kernels(settings, deployment, stack)
         server = await _server(settings, deployment, registry, stack)
+        # First of all, while clients are still connected: they are told what became of their cells.
+        stack.push_async_callback(_closed_in_time, registry.close)
         gateway = Gateway(url=server.url, token=settings.token, ended=ended)
         # What is imported by now lives as long as the process. The collector need not look at it:
         # it takes 0.1 s each time, and seconds when the interpreter ends.
@@ -156,15 +158,13 @@ async def _kernels(
     invoker = await asyncio.to_thread(LambdaInvoker.create, deployment, timeouts_s=timeouts_s)
     store = await asyncio.to_thread(S3ObjectStore.create, deployment)
     stack.callback(store.close)
-    registry = await KernelRegistry.open(
+    return await KernelRegistry.open(
         stack=deployment.stack,
         handler_digest=deployment.handler_digest,
         store=store,
         invoker=invoker,
         environments=settings.environments,
     )
-    stack.push_async_callback(_closed_in_time, registry.close)
-    return registry
 
 
 async def _server(

@@ -8,13 +8,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import json
 import logging
 import os
+import shlex
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from kernel_gateway.errors import BadRequest, ConfigError, GatewayError
 from kernel_gateway.settings_command_line import BAD_INPUT, PROGRAM, parse
@@ -56,14 +59,27 @@ async def _gateway(options: argparse.Namespace, extra: list[str]) -> int:
 
 
 async def _run(options: argparse.Namespace, extra: list[str]) -> int:
+    from kernel_gateway.web.notebook_file import (
+        check_writable,
+        foreign_language,
+        read_notebook,
+        write_notebook,
+    )
     from kernel_gateway.web.progress import CellProgress
 
-    output = _notebook_output(options)
+    output: Path = options.output or options.notebook
+    notebook = read_notebook(options.notebook)
+    language = foreign_language(notebook)
+    if language and not options.kernel_name:
+        raise ConfigError(
+            f"{options.notebook}: is in {language}, and kernels here are Python; --kernel-name "
+            "lambda-python runs it nevertheless"
+        )
+    check_writable(output)
     progress = CellProgress()
     async with _some_gateway(options) as endpoint:
-        from kernel_gateway.web.notebook_run import read_notebook, run_notebook, write_notebook
+        from kernel_gateway.web.notebook_run import run_notebook
 
-        notebook = read_notebook(options.notebook)
         try:
             failure = await run_notebook(
                 endpoint,
@@ -84,15 +100,14 @@ async def _run(options: argparse.Namespace, extra: list[str]) -> int:
 
 
 async def _files(options: argparse.Namespace, extra: list[str]) -> int:
-    from kernel_gateway.web.file_commands import run_action
+    from kernel_gateway.web.file_commands import prepared
     from kernel_gateway.web.file_transfer import WorkspaceClient
     from kernel_gateway.web.rest_client import RestClient
 
-    if options.action == "put":
-        _check_exists(options.local)
+    act = prepared(options.action, options)
     async with _some_gateway(options) as endpoint:
         client = WorkspaceClient(RestClient(endpoint), options.workspace)
-        await asyncio.to_thread(run_action, client, options.action, options)
+        await asyncio.to_thread(act, client)
     return 0
 
 
@@ -123,14 +138,14 @@ async def _some_gateway(options: argparse.Namespace) -> AsyncIterator[Endpoint]:
     """Yield the gateway that was named, else the one that runs, else one of our own."""
     from kernel_gateway.settings import environment_token
     from kernel_gateway.web.rest_client import Endpoint
-    from kernel_gateway.web.run_file import running_gateway
+    from kernel_gateway.web.run_file import started_gateway
 
     token = options.token or environment_token(os.environ)
     if options.gateway_url:
         yield Endpoint(url=options.gateway_url, token=token)
         return
     settings = _settings(options, [])
-    found = running_gateway(settings.state_dir)
+    found = await started_gateway(settings.state_dir)
     if found is not None:
         token = options.token or found.token or token
         if token is None:
@@ -143,20 +158,6 @@ async def _some_gateway(options: argparse.Namespace) -> AsyncIterator[Endpoint]:
 
     async with running(settings) as gateway:
         yield Endpoint(url=gateway.url, token=gateway.token or token)
-
-
-def _notebook_output(options: argparse.Namespace) -> Path:
-    source: Path = options.notebook
-    output: Path = options.output or source
-    _check_exists(str(source))
-    if not output.parent.is_dir():
-        raise ConfigError(f"--output {output}: there is no folder {output.parent}")
-    return output
-
-
-def _check_exists(path: str) -> None:
-    if not Path(path).exists():
-        raise ConfigError(f"{path}: there is no such file or folder")
 
 
 def _settings(options: argparse.Namespace, extra: list[str]) -> Settings:
@@ -185,18 +186,33 @@ def _settings(options: argparse.Namespace, extra: list[str]) -> Settings:
 
 
 def _announce(gateway: Gateway) -> None:
-    """Print what a user needs: URL and token, and how to use them."""
-    token = gateway.token or "TOKEN"
-    address = gateway.url.rstrip("/")
-    shown = f"{gateway.url}?token={gateway.token}" if gateway.token else gateway.url
-    lines = (
-        f"kernel-gateway is ready: {shown}",
-        f"  JupyterLab: jupyter lab --gateway-url={address} --GatewayClient.auth_token={token}",
-        '  Python:     python -c "from kernel_gateway.web.notebook_run import execute; '
-        f"print(execute('6 * 7', url='{address}', token='{token}'))\"",
-        "  Notebook:   kernel-gateway run notebooks/quickstart.ipynb --output executed.ipynb",
-    )
-    print("\n".join(lines), flush=True)  # noqa: T201
+    """Print what a user needs: URL and token, and commands that work as they stand there."""
+    address, token = gateway.url.rstrip("/"), gateway.token or "TOKEN"
+    shown = f"{gateway.url}?token={quote(gateway.token)}" if gateway.token else gateway.url
+    values = f"url={json.dumps(address)}, token={json.dumps(token)}"
+    call = f'print(execute("6 * 7", {values}))'
+    code = f"from kernel_gateway.web.notebook_run import execute; {call}"
+    script, options = str(Path(sys.argv[0]).absolute()), ["--output", "executed.ipynb"]
+    # As --token=TOKEN, for one that begins with a dash.
+    where = [f"--gateway-url={address}", f"--token={token}"]
+    lab_options = [f"--gateway-url={address}", f"--GatewayClient.auth_token={token}"]
+    commands = {
+        "JupyterLab": [*_jupyter_lab(), *lab_options],
+        "Python": [sys.executable, "-P", "-c", code],
+        "Notebook": [script, "run", _quickstart(), *options, *where],
+    }
+    lines = [f"  {f'{name}:':11} {shlex.join(command)}" for name, command in commands.items()]
+    print("\n".join([f"kernel-gateway is ready: {shown}", *lines]), flush=True)  # noqa: T201
+
+
+def _jupyter_lab() -> list[str]:
+    here = Path(sys.executable).with_name("jupyter-lab")
+    return [str(here)] if here.exists() else ["jupyter", "lab"]
+
+
+def _quickstart() -> str:
+    path = Path(__file__).parents[1] / "notebooks" / "quickstart.ipynb"
+    return str(path) if path.exists() else "NOTEBOOK.ipynb"
 
 
 def _refuse_foreign_package() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lambda_kernel.contract.schema import InvalidField
+
 
 class GatewayError(Exception):
     """Base of every error this package raises on purpose.
@@ -18,6 +20,14 @@ class GatewayError(Exception):
 
 class ConfigError(GatewayError):
     """A setting or a configuration file is wrong; the message says which and what to do."""
+
+    @classmethod
+    def in_table(cls, problem: InvalidField, name: str, index: int) -> ConfigError:
+        """Return the error about a field of the table ``name`` of this number, from 0."""
+        path = problem.path
+        if path.startswith(f"{name}."):
+            path = f"{name}[{index}].{path.removeprefix(f'{name}.')}"
+        return cls(f"{path}: {problem.problem}")
 
 
 class StartError(GatewayError):
@@ -40,6 +50,12 @@ class BadRequest(GatewayError):
     """The request itself is wrong; the message names the field."""
 
     http_status = 400
+
+
+class Conflict(GatewayError):
+    """What is there already does not admit this."""
+
+    http_status = 409
 
 
 class PreconditionFailed(GatewayError):

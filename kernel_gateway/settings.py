@@ -6,7 +6,8 @@ import logging
 import os
 import secrets
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,42 +107,53 @@ class KernelGateway(JupyterApp):
             ConfigError: a file or value is wrong; the message names it.
         """
         self.raise_config_file_errors = True
-        try:
-            if config_file is None:
-                self.load_config_file()
-            else:
-                self._load_named(Path(config_file))
+        self.log.addFilter(_is_no_last_word)
+        path = None if config_file is None else Path(config_file)
+        with self._files_named(path):
+            self._load_files(path)
+        with _named(lambda: ""):
             self.update_config(command_line)
-            return self._checked()
-        except TraitError as problem:
-            raise ConfigError(str(problem)) from problem
+        with self._files_named(path):
+            environments, stack = read_environments(self.environment), self._stack()
+            read_identities(self.identity)
+        return self._checked(environments, stack)
 
-    def _load_named(self, path: Path) -> None:
-        if path.suffix == ".toml":
+    def exit(self, exit_status: int | str | None = 0) -> None:
+        """Raise what traitlets would end the process for: a wrong value in a file."""
+        raise
+
+    def _files_named(self, path: Path | None) -> AbstractContextManager[None]:
+        return _named(lambda: str(path) if path else ", ".join(self.loaded_config_files))
+
+    def _load_files(self, path: Path | None) -> None:
+        if path is not None and path.suffix == ".toml":
             self.update_config(config_of_toml(read_toml(path), path))
             return
-        if path.suffix not in {".py", ".json"}:
-            raise ConfigError(f"--config {path}: must end in .toml, .py or .json")
-        if not path.is_file():
-            raise ConfigError(f"--config {path}: there is no such file")
-        self.config_file = str(path.resolve())
+        if path is not None:
+            if path.suffix not in {".py", ".json"}:
+                raise ConfigError(f"--config {path}: must end in .toml, .py or .json")
+            if not path.is_file():
+                raise ConfigError(f"--config {path}: there is no such file")
+            self.config_file = str(path.resolve())
         try:
             self.load_config_file(suppress_errors=False)
+        except TraitError:
+            raise
         except Exception as problem:
-            raise ConfigError(f"--config {path}: {type(problem).__name__}: {problem}") from problem
+            raise ConfigError(f"{type(problem).__name__}: {problem}") from problem
 
-    def _checked(self) -> Settings:
+    def _checked(self, environments: dict[str, Environment], stack: Stack) -> Settings:
         identities, token = self._identities()
         return Settings(
             state_dir=Path(self.state_dir).expanduser().absolute(),
             identities=identities,
             token=token,
-            environments=read_environments(self.environment),
+            environments=environments,
             log_level=_level_name(self.log_level),
             max_containers=self.max_containers,
             warm_count=min(self.warm_count, self.max_containers),
             idle_container_s=self.idle_container_s,
-            stack=self._stack(),
+            stack=stack,
             config=self.config,
         )
 
@@ -154,7 +166,10 @@ class KernelGateway(JupyterApp):
     def _identities(self) -> tuple[IdentityTable, str | None]:
         tables = list(self.identity)
         if self.identities_file:
-            tables += identity_tables(Path(self.identities_file))
+            more = identity_tables(Path(self.identities_file))
+            with _named(lambda: self.identities_file):
+                read_identities(more)
+            tables += more
         if tables:
             if self.token is not None:
                 raise ConfigError("--token: identities are configured, each has its own token")
@@ -163,6 +178,23 @@ class KernelGateway(JupyterApp):
         if token is None:
             token = secrets.token_hex(TOKEN_BYTES)
         return IdentityTable.of_token(check_token(token)), token
+
+
+@contextmanager
+def _named(files: Callable[[], str]) -> Iterator[None]:
+    """Have errors name the files that they come from."""
+    try:
+        yield
+    except (ConfigError, TraitError) as problem:
+        name, text = files(), str(problem)
+        if isinstance(problem, ConfigError) and (not name or name in text):
+            raise
+        raise ConfigError(f"{name}: {text}" if name else text) from problem
+
+
+def _is_no_last_word(record: logging.LogRecord) -> bool:
+    """Return whether traitlets does not say goodbye with it: the error itself is shown."""
+    return record.levelno < logging.CRITICAL
 
 
 def environment_token(environ: Mapping[str, str]) -> str | None:

@@ -51,7 +51,7 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
             parser.error(f"unrecognized argument: {text}{hint}")
     options, extra = parser.parse_known_args(arguments)
     if extra and (options.command != "gateway" or not all(text.startswith("--") for text in extra)):
-        parser.error(f"unrecognized argument: {extra[0]}")
+        options.parser.error(f"unrecognized argument: {extra[0]}")
     return options, extra
 
 
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     _add_gateway_options(parser)
-    parser.set_defaults(command="gateway")
+    parser.set_defaults(command="gateway", parser=parser)
     commands = parser.add_subparsers(
         title="other commands", metavar="COMMAND", parser_class=_Parser
     )
@@ -84,9 +84,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_gateway_options(parser: argparse.ArgumentParser) -> None:
     for name, metavar, text in OPTIONS:
-        kind: Any = {"--port": _port, "--log-level": str.upper}.get(name, str)
-        choices = LEVELS if name == "--log-level" else None
-        parser.add_argument(name, metavar=metavar, help=text, type=kind, choices=choices)
+        kind: Any = {"--port": _port, "--log-level": _level}.get(name, str)
+        parser.add_argument(name, metavar=metavar, help=text, type=kind)
 
 
 def _add_client_options(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +114,7 @@ def _add_run(commands: Any) -> None:
     parser.add_argument("--kernel-name", metavar="NAME", help="kernelspec (the notebook's own)")
     parser.add_argument("--timeout", metavar="S", type=_seconds, help="seconds for one cell")
     _add_client_options(parser)
-    parser.set_defaults(command="run")
+    parser.set_defaults(command="run", parser=parser)
 
 
 def _add_files(commands: Any) -> None:
@@ -137,8 +136,12 @@ def _add_files(commands: Any) -> None:
         action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         for place, count in places:
             action.add_argument(place, metavar=place.upper(), nargs=count, default="")
+        if name == "rm":
+            action.add_argument(
+                "-r", "--recursive", action="store_true", help="a folder with all that is in it"
+            )
         _add_client_options(action)
-        action.set_defaults(command="files")
+        action.set_defaults(command="files", parser=action)
 
 
 def _add_probe(commands: Any) -> None:
@@ -151,7 +154,7 @@ def _add_probe(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--kernel-name", metavar="NAME", help="kernelspec (the default one)")
     _add_client_options(parser)
-    parser.set_defaults(command="probe")
+    parser.set_defaults(command="probe", parser=parser)
 
 
 def _add_connectors(commands: Any) -> None:
@@ -196,6 +199,12 @@ def _port(text: str) -> int:
     if not 0 <= number <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
     return number
+
+
+def _level(text: str) -> str:
+    if text.upper() not in LEVELS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(LEVELS)}")
+    return text.upper()
 
 
 def _seconds(text: str) -> int:

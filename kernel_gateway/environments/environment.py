@@ -89,7 +89,7 @@ def read_environments(tables: Iterable[Mapping[str, Any]]) -> dict[str, Environm
         try:
             environment = decode(Environment, table, f"environment[{i}]")
         except InvalidField as problem:
-            raise ConfigError(str(problem)) from problem
+            raise ConfigError.in_table(problem, "environment", i) from problem
         if environment.id in seen:
             raise ConfigError(f"environment[{i}].id: {environment.id!r} stands twice")
         if environment.id == "python":

@@ -176,7 +176,11 @@ class LambdaKernel(KernelModel):
         self._outlet.status("dead")
 
     async def suspend(self) -> None:
-        """Stop what runs because the gateway stops; the record stays."""
+        """Stop what runs because the gateway stops; the record stays, what comes is refused."""
+        if self.execution_state is ExecutionState.DEAD:
+            return
+        self._move(KernelEvent.SHUTDOWN)
+        self.reason = "left to the next gateway: this one stops"
         await self._stop("the gateway stopped")
 
     def _answer_now(self, message: InMessage, sink: Sink) -> None:
@@ -186,7 +190,7 @@ class LambdaKernel(KernelModel):
         past: Sequence[PastInput] = ()
         if message.msg_type == "history_request":
             past = self._services.history.of(self.kernel_id)
-        view = KernelView(execution_count=self.execution_count, history=past, probe=self.probe)
+        view = KernelView(execution_count=self.execution_count or 0, history=past, probe=self.probe)
         self._outlet.reply(message, sink, reply_content(message, view))
         self._idle_after(message)
 

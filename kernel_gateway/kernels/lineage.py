@@ -40,6 +40,11 @@ class Lineage:
         self._position = Position(next_seq=record.floor_seq + 1) if is_new else None
 
     @property
+    def known_count(self) -> int | None:
+        """The execution count, None where no cell has come since an earlier gateway's last one."""
+        return self.execution_count if self.execution_count or self._position is not None else None
+
+    @property
     def last_count(self) -> int | None:
         """The execution count of the last committed cell, None where none has, or is known."""
         return self._position.head_count if self._position is not None else None

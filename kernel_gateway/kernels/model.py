@@ -94,12 +94,13 @@ class KernelModel:
         return self._lineage.record.epoch
 
     @property
-    def execution_count(self) -> int:
+    def execution_count(self) -> int | None:
         """The number of the last cell that took one; 0 before the first.
 
-        Of a kernel that an earlier gateway started it is known once its first cell has begun.
+        Of a kernel that an earlier gateway started it is known once its first cell has begun, and
+        None until then.
         """
-        return self._lineage.execution_count
+        return self._lineage.known_count
 
     @property
     def last_activity(self) -> datetime:

@@ -69,6 +69,8 @@ class KernelOptions:
                 chosen[name] = value
         ignored = tuple(sorted(name for name in env if name not in ENV_NAMES))
         projects = [part.strip() for part in chosen.get(PROJECTS, "").split(",")]
+        if PROJECTS in chosen and "" in projects:
+            raise BadRequest(f"{PROJECTS}: has an empty item; write folders as a,b/c")
         try:
             options = cls(
                 workspace=chosen.get(WORKSPACE, DEFAULT_WORKSPACE),

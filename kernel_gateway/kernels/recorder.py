@@ -34,7 +34,7 @@ class LoggingRecorder:
 
     async def started(self, invocation: Invocation) -> None:
         """Log that a cell is sent."""
-        logger.info(
+        logger.debug(
             "a cell is sent",
             extra={"request_id": invocation.request_id, "kernel_id": invocation.kernel_id},
         )
@@ -42,7 +42,7 @@ class LoggingRecorder:
     async def finished(self, invocation: Invocation, settled: Settled) -> None:
         """Log how it ended."""
         outcome, trouble = settled.outcome, settled.trouble
-        logger.info(
+        logger.debug(
             "a cell has ended",
             extra={
                 "request_id": invocation.request_id,

@@ -19,6 +19,7 @@ from kernel_gateway.errors import StartError
 from kernel_gateway.local.settings import LocalSettings, state_lock
 from kernel_gateway.local.storage import StorageProcess
 from kernel_gateway.local.storage_config import StorageKeys
+from kernel_gateway.settings_logging import set_up_logging
 from lambda_kernel.contract.schema import InvalidField, decode, encode
 
 logger = logging.getLogger("kernel_gateway.local")
@@ -28,11 +29,7 @@ def main() -> int:
     """Run the service; return the exit status."""
     try:
         settings = decode(LocalSettings, json.loads(sys.stdin.buffer.readline()), "settings")
-        logging.basicConfig(
-            level=settings.log_level,
-            stream=sys.stderr,
-            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        )
+        set_up_logging(settings.log_level)
         os.umask(0o077)
         with state_lock(Path(settings.state_dir)):
             asyncio.run(_run(settings))

@@ -58,6 +58,9 @@ class LocalService:
         # A session of its own: Ctrl-C in a terminal reaches only the gateway, which then stops it.
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            # Not the current folder first: a `random.py` of the user's there must not be imported
+            # by the process that holds the keys of storage.
+            "-P",
             "-m",
             "kernel_gateway.local",
             stdin=asyncio.subprocess.PIPE,
@@ -110,7 +113,9 @@ async def _handshake(process: asyncio.subprocess.Process, settings: LocalSetting
             raise StartError(str(answer["error"]))
         return decode(Deployment, answer, "deployment")
     except (ValueError, InvalidField) as error:
-        raise StartError("the local service ended before it was ready; see its log") from error
+        raise StartError(
+            "the local service ended before it was ready; its messages stand above"
+        ) from error
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

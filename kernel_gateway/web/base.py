@@ -33,8 +33,53 @@ def endpoint(method: Method) -> Method:
     return cast("Method", web.authenticated(authorized(answer)))
 
 
-class GatewayHandler(APIHandler):
-    """Base of the REST handlers; a GatewayError becomes its HTTP status with its message."""
+class JsonErrors(web.RequestHandler):
+    """What a handler says of errors: JSON to the caller, one line in the log.
+
+    A GatewayError becomes its HTTP status with its message.
+
+    Attributes:
+        is_unidentified: a token was looked for, and admitted nobody.
+    """
+
+    is_unidentified = False
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer an error as JSON: ``message`` and ``reason``."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        message: str = responses.get(status_code, "Unknown HTTP Error")
+        reason = None
+        if isinstance(error, GatewayError):
+            message = str(error)
+            self.set_status(error.http_status)
+        elif isinstance(error, web.HTTPError):
+            reason = error.reason
+            # tornado doubles the percent signs of a message that has no arguments.
+            message = (error.log_message or message).replace("%%", "%")
+            if message == "Forbidden" and self.is_unidentified:
+                message = "the token is missing or wrong"
+        if self.get_status() < 500:
+            facts = {"status": self.get_status(), "reason": message}
+            logger.info("a request was refused", extra=request_facts(self) | facts)
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps({"message": message, "reason": reason}))
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """Log a traceback of what is not the caller's; the rest is one line of `write_error`."""
+        status = value.http_status if isinstance(value, GatewayError) else 500
+        if isinstance(value, web.HTTPError):
+            status = value.status_code
+        if status >= 500:
+            super().log_exception(typ, value, tb)
+
+
+def request_facts(handler: web.RequestHandler) -> dict[str, object]:
+    """Return what a log line says of a request; never its query, which may hold the token."""
+    return {"method": handler.request.method, "path": handler.request.path}
+
+
+class GatewayHandler(JsonErrors, APIHandler):
+    """Base of the REST handlers."""
 
     @property
     def identity(self) -> Identity:
@@ -73,15 +118,6 @@ class GatewayHandler(APIHandler):
             raise web.HTTPError(400, "the body must be a JSON object")
         return body
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer an error as JSON: ``message`` and ``reason``."""
-        write_json_error(self, status_code, kwargs.get("exc_info"))
-
-    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """Log an error of ours as one line; only what nobody foresaw has a traceback."""
-        if not log_refusal(value):
-            super().log_exception(typ, value, tb)
-
 
 class NotFoundHandler(GatewayHandler):
     """Whatever no other handler takes."""
@@ -92,30 +128,6 @@ class NotFoundHandler(GatewayHandler):
         """Answer 403 without a token, else 404."""
         await super().prepare()
         raise web.HTTPError(404, "there is no such resource here")
-
-
-def write_json_error(handler: web.RequestHandler, status_code: int, exc_info: Any) -> None:
-    """Answer an error as JSON: ``message`` and ``reason``."""
-    error = exc_info[1] if exc_info else None
-    message: str = responses.get(status_code, "Unknown HTTP Error")
-    reason = None
-    if isinstance(error, GatewayError):
-        message = str(error)
-        handler.set_status(error.http_status)
-    elif isinstance(error, web.HTTPError):
-        reason = error.reason
-        # tornado doubles the percent signs of a message that has no arguments.
-        message = (error.log_message or message).replace("%%", "%")
-    handler.set_header("Content-Type", "application/json")
-    handler.finish(json.dumps({"message": message, "reason": reason}))
-
-
-def log_refusal(error: BaseException | None) -> bool:
-    """Log an error of ours that is the caller's as one line, and return whether it was one."""
-    if not isinstance(error, GatewayError) or error.http_status >= 500:
-        return False
-    logger.info("a request was refused", extra={"reason": str(error)})
-    return True
 
 
 def visible_kernel(registry: KernelRegistry, identity: Identity, kernel_id: str) -> LambdaKernel:

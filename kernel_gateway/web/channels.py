@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jupyter_server.auth.decorator import ws_authenticated
 from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
 from tornado.websocket import WebSocketHandler
 
-from kernel_gateway.web.base import log_refusal, own_kernel, write_json_error
+from kernel_gateway.web.base import JsonErrors, own_kernel
 
 PING_INTERVAL_S = 30
 MAX_FRAME_BYTES = 64 << 20
 
 
-class KernelChannelsHandler(KernelWebsocketHandler):
+class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
     """A kernel's websocket, for its owner only."""
 
     @property
@@ -72,12 +70,3 @@ class KernelChannelsHandler(KernelWebsocketHandler):
 
     def on_pong(self, data: bytes) -> None:
         """Do nothing: tornado keeps the time."""
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer a refused upgrade as JSON."""
-        write_json_error(self, status_code, kwargs.get("exc_info"))
-
-    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """Log a refused upgrade as one line."""
-        if not log_refusal(value):
-            super().log_exception(typ, value, tb)

@@ -3,46 +3,84 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from kernel_gateway.errors import BadRequest
 from kernel_gateway.web.file_transfer import Transfer, WorkspaceClient, plan_put
-from kernel_gateway.web.progress import TransferProgress
+from kernel_gateway.web.progress import TransferProgress, amount
 from kernel_gateway.web.rest_client import Progress
 
+ROOT_NAMES = (".", "./", "/")
 
-def run_action(client: WorkspaceClient, action: str, options: argparse.Namespace) -> None:
-    """Do one of ``ls``, ``put``, ``get``, ``rm`` with the paths in ``options``.
+
+def prepared(action: str, options: argparse.Namespace) -> Callable[[WorkspaceClient], None]:
+    """Return what does ``ls``, ``put``, ``get`` or ``rm`` with the paths in ``options``.
+
+    What is wrong already without a gateway is refused here, before one is started for it.
 
     Raises:
-        GatewayError: a path is wrong, or the gateway refused.
+        BadRequest: a path is wrong; the message says which. What is returned raises GatewayError.
     """
-    {"ls": _list, "put": _put, "get": _get, "rm": _remove}[action](client, options)
+    with _local_problems():
+        act = {"ls": _list, "put": _put, "get": _get, "rm": _remove}[action](options)
+
+    def run(client: WorkspaceClient) -> None:
+        with _local_problems():
+            act(client)
+
+    return run
 
 
-def _list(client: WorkspaceClient, options: argparse.Namespace) -> None:
-    for entry in client.entries(options.path):
-        modified = (entry["modified"] or "")[:19].replace("T", " ")
-        print(f"{entry['size_bytes']:>14,}  {modified:19}  {entry['path']}")  # noqa: T201
+def _list(options: argparse.Namespace) -> Callable[[WorkspaceClient], None]:
+    def act(client: WorkspaceClient) -> None:
+        for entry in client.matching(_workspace_path(options.path)):
+            modified = (entry["modified"] or "")[:19].replace("T", " ")
+            print(f"{entry['size_bytes']:>14,}  {modified:19}  {entry['path']}")  # noqa: T201
+
+    return act
 
 
-def _put(client: WorkspaceClient, options: argparse.Namespace) -> None:
-    local = Path(options.local)
-    usual = f"{local.resolve().name}/" if local.is_dir() else ""
-    _move(client.put, plan_put(local, options.remote or usual))
+def _put(options: argparse.Namespace) -> Callable[[WorkspaceClient], None]:
+    local = Path(_given(options.local, "LOCAL"))
+    remote = _workspace_path(options.remote)
+    if not options.remote and local.is_dir():
+        remote = f"{local.resolve().name}/"
+    plan = plan_put(local, remote, leave_out=_tell)
+    return lambda client: _move(client.put, plan, "uploaded")
 
 
-def _get(client: WorkspaceClient, options: argparse.Namespace) -> None:
-    remote = options.remote.removesuffix("/")
-    local = Path(options.local or Path(remote).name or ".")
-    _move(client.get, client.plan_get(remote, local))
+def _get(options: argparse.Namespace) -> Callable[[WorkspaceClient], None]:
+    remote = _workspace_path(_given(options.remote, "REMOTE"))
+    local = options.local or Path(remote).name or "."
+    return lambda client: _move(client.get, client.plan_get(remote, local), "downloaded")
 
 
-def _remove(client: WorkspaceClient, options: argparse.Namespace) -> None:
-    client.remove(options.path)
+def _remove(options: argparse.Namespace) -> Callable[[WorkspaceClient], None]:
+    path = _workspace_path(_given(options.path, "PATH"))
+    if not path:
+        raise BadRequest("the workspace itself is not deleted; name what is in it")
+
+    def act(client: WorkspaceClient) -> None:
+        removed = client.remove(path, recursive=options.recursive)
+        _sum_up((entry["size_bytes"] for entry in removed if entry["type"] == "file"), "deleted")
+
+    return act
 
 
-def _move(act: Callable[[Transfer, Progress], None], plan: list[Transfer]) -> None:
+@contextmanager
+def _local_problems() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise BadRequest(f"{problem.filename or 'a local file'}: {problem.strerror}") from problem
+
+
+def _move(act: Callable[[Transfer, Progress], None], plan: list[Transfer], what: str) -> None:
     progress = TransferProgress(sum(item.size_bytes for item in plan))
     try:
         for item in plan:
@@ -50,3 +88,24 @@ def _move(act: Callable[[Transfer, Progress], None], plan: list[Transfer]) -> No
             act(item, progress.moved)
     finally:
         progress.end()
+    _sum_up((item.size_bytes for item in plan if not item.remote.endswith("/")), what)
+
+
+def _workspace_path(text: str) -> str:
+    return "" if text in ROOT_NAMES else text
+
+
+def _given(text: str, what: str) -> str:
+    if not text:
+        raise BadRequest(f"{what}: is empty")
+    return text
+
+
+def _sum_up(sizes_bytes: Iterable[int], what: str) -> None:
+    sizes = list(sizes_bytes)
+    files = "1 file" if len(sizes) == 1 else f"{len(sizes):,} files"
+    _tell(f"{files}, {amount(sum(sizes))} {what}")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201

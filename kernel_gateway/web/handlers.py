@@ -5,11 +5,10 @@ jupyter_server loads ``default_handlers`` as an extra service, ahead of its own 
 
 from __future__ import annotations
 
-from typing import Any
-
+from jupyter_server.auth.decorator import allow_unauthenticated
 from jupyter_server.base.handlers import APIVersionHandler
 from jupyter_server.kernelspecs.handlers import KernelSpecResourceHandler
-from jupyter_server.services.api.handlers import IdentityHandler
+from jupyter_server.services.api.handlers import IdentityHandler as JupyterIdentityHandler
 from jupyter_server.services.kernelspecs.handlers import (
     KernelSpecHandler,
     MainKernelSpecHandler,
@@ -17,7 +16,7 @@ from jupyter_server.services.kernelspecs.handlers import (
 )
 from tornado import web
 
-from kernel_gateway.web.base import NotFoundHandler, write_json_error
+from kernel_gateway.web.base import GatewayHandler, JsonErrors, NotFoundHandler
 from kernel_gateway.web.channels import KernelChannelsHandler
 from kernel_gateway.web.kernels_api import KernelActionHandler, KernelHandler, KernelsHandler
 from kernel_gateway.web.sessions_api import SessionHandler, SessionsHandler
@@ -25,28 +24,60 @@ from kernel_gateway.web.status_api import EventsHandler, MetricsHandler, StatusH
 from kernel_gateway.web.workspaces_api import WorkspaceFilesHandler
 
 KERNEL_ID = r"(?P<kernel_id>\w+-\w+-\w+-\w+-\w+)"
+ROOT_TEXT = """\
+This is kernel-gateway, a Jupyter gateway: every cell runs as one isolated Lambda invocation.
+There is no page here. Connect with the token that you were given, or that the gateway printed
+when it started:
+
+  JupyterLab: jupyter lab --gateway-url={url} --GatewayClient.auth_token=TOKEN
+  Notebook:   kernel-gateway run NOTEBOOK.ipynb --gateway-url {url} --token TOKEN
+  REST:       curl -H 'Authorization: token TOKEN' {url}/api/kernels
+"""
+
 SESSION_ID = r"(?P<session_id>\w+-\w+-\w+-\w+-\w+)"
 
 
-class LogoHandler(KernelSpecResourceHandler):
+class RootHandler(GatewayHandler):
+    """What somebody sees who opens the gateway's URL in a browser."""
+
+    _track_activity = False
+
+    @allow_unauthenticated
+    async def get(self) -> None:
+        """Say what this is and how to connect; no more than anybody may know."""
+        request = self.request
+        url = f"{request.protocol}://{request.host}{self.base_url}".rstrip("/")
+        self.finish(ROOT_TEXT.format(url=url), set_content_type="text/plain; charset=utf-8")
+
+
+class IdentityHandler(JsonErrors, JupyterIdentityHandler):
+    """Who the caller is."""
+
+
+class KernelSpecsHandler(JsonErrors, MainKernelSpecHandler):
+    """All kernelspecs."""
+
+
+class OneKernelSpecHandler(JsonErrors, KernelSpecHandler):
+    """One kernelspec."""
+
+
+class LogoHandler(JsonErrors, KernelSpecResourceHandler):
     """A kernelspec's logo; jupyter_server's handler would show a login page and HTML errors."""
 
     def get_login_url(self) -> str:
         """Refuse (403): there is no login page."""
         raise web.HTTPError(403)
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer an error as JSON."""
-        write_json_error(self, status_code, kwargs.get("exc_info"))
-
 
 default_handlers = [
+    (r"/", RootHandler),
     (r"/api/?", APIVersionHandler),
     (r"/api/me", IdentityHandler),
     (r"/api/status", StatusHandler),
     (r"/api/events/subscribe", EventsHandler),
-    (r"/api/kernelspecs", MainKernelSpecHandler),
-    (rf"/api/kernelspecs/{kernel_name_regex}", KernelSpecHandler),
+    (r"/api/kernelspecs", KernelSpecsHandler),
+    (rf"/api/kernelspecs/{kernel_name_regex}", OneKernelSpecHandler),
     (rf"/kernelspecs/{kernel_name_regex}/(?P<path>.*)", LogoHandler),
     (r"/api/kernels", KernelsHandler),
     (rf"/api/kernels/{KERNEL_ID}", KernelHandler),

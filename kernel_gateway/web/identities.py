@@ -96,7 +96,7 @@ def read_identities(tables: Iterable[Mapping[str, Any]]) -> tuple[IdentityEntry,
         try:
             entry = decode(IdentityEntry, table, f"identity[{i}]")
         except InvalidField as problem:
-            raise ConfigError(_located(problem, i)) from problem
+            raise ConfigError.in_table(problem, "identity", i) from problem
         if entry.token_sha256 in seen:
             raise ConfigError(f"identity[{i}].token_sha256: this token stands twice")
         seen.add(entry.token_sha256)
@@ -120,10 +120,3 @@ def check_token(token: str) -> str:
     if not _VISIBLE_ASCII.fullmatch(token):
         raise ConfigError("the token must be visible ASCII characters without spaces")
     return token
-
-
-def _located(problem: InvalidField, index: int) -> str:
-    path = problem.path
-    if path.startswith("identity."):
-        path = f"identity[{index}].{path.removeprefix('identity.')}"
-    return f"{path}: {problem.problem}"

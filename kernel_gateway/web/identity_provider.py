@@ -10,6 +10,7 @@ from tornado import web
 from traitlets import Instance, default
 
 from kernel_gateway.kernels.identity import Identity
+from kernel_gateway.web.base import JsonErrors
 from kernel_gateway.web.identities import LOCAL_USER, IdentityTable
 
 ADMIN_RESOURCES = frozenset({"metrics"})
@@ -52,6 +53,8 @@ class LambdaIdentityProvider(IdentityProvider):
     async def _get_user(self, handler: web.RequestHandler) -> User | None:
         token = self.get_token(handler)
         identity = self.identities.identify(token) if token else None
+        if isinstance(handler, JsonErrors):
+            handler.is_unidentified = identity is None
         return None if identity is None else LambdaUser.of(identity)
 
     def get_token(self, handler: web.RequestHandler) -> str | None:

@@ -82,7 +82,8 @@ class LambdaKernelManager(AsyncMappingKernelManager):
         try:
             spec_name = self.kernel_spec_manager.resolve(name)
         except NoSuchKernel:
-            raise NotFound(f"Kernel spec not found: {name}") from None
+            there = ", ".join(self.kernel_spec_manager.names())
+            raise NotFound(f"Kernel spec not found: {name}; there are {there}") from None
         try:
             kernel = await self.registry.start(
                 owner, spec_name=spec_name, options=options or KernelOptions(), kernel_id=kernel_id

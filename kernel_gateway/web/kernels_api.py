@@ -10,7 +10,7 @@ from tornado import web
 
 from kernel_gateway.errors import BadRequest, NotFound, PreconditionFailed
 from kernel_gateway.kernels.identity import may_execute, may_see
-from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.kernels.options import ENV_NAMES, KernelOptions
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from kernel_gateway.web.kernel_manager import LambdaKernelManager, kernel_model
 
@@ -117,7 +117,8 @@ def ignored_notice(names: tuple[str, ...]) -> str:
     shown = [name[:SHOWN_NAME_CHARACTERS] for name in names[:SHOWN_NAMES_COUNT]]
     readable = [name if name.isprintable() else repr(name) for name in shown]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return f"ignored in env: {', '.join(readable)}{more}; only LAMBDA_KERNEL_ names are read"
+    known = ", ".join(ENV_NAMES)
+    return f"ignored in env: {', '.join(readable)}{more}; read are {known}"
 
 
 def _object(body: dict[str, Any], name: str) -> dict[str, Any]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-from kernel_gateway.errors import BadRequest
 from kernel_gateway.web.kernel_client import GatewayKernelClient
-from kernel_gateway.web.rest_client import Endpoint, RestClient
+from kernel_gateway.web.rest_client import ApiError, Endpoint, RestClient
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_KERNEL = "lambda-python"
 
@@ -49,20 +50,6 @@ class RemoteManager:
         """Stop the running cell (raises ApiError)."""
         path = f"/api/kernels/{self.kernel_id}/interrupt"
         await asyncio.to_thread(self._rest.call, "POST", path)
-
-
-def read_notebook(path: Path) -> Any:
-    """Return the notebook in ``path``, in the current format.
-
-    Raises:
-        BadRequest: it cannot be read or is not a notebook.
-    """
-    try:
-        return nbformat.read(path, as_version=4)
-    except OSError as problem:
-        raise BadRequest(f"{path}: {problem.strerror}") from problem
-    except Exception as problem:
-        raise BadRequest(f"{path}: is not a notebook: {type(problem).__name__}") from problem
 
 
 async def run_notebook(
@@ -119,22 +106,6 @@ async def run_notebook(
     return None
 
 
-def write_notebook(notebook: Any, path: Path) -> None:
-    """Write ``notebook`` to ``path``.
-
-    Raises:
-        BadRequest: it cannot be written.
-    """
-    new = path.with_name(f".{path.name}.part")
-    try:
-        nbformat.write(notebook, new)
-        new.replace(path)
-    except OSError as problem:
-        raise BadRequest(f"{path}: {problem.strerror}") from problem
-    finally:
-        new.unlink(missing_ok=True)
-
-
 def execute(code: str, *, url: str, token: str) -> str:
     """Run ``code`` in a kernel of its own and return what it printed and what it gave.
 
@@ -174,7 +145,11 @@ async def new_kernel(
         yield RemoteManager(rest, made["id"]), client
     finally:
         await client.close()
-        await asyncio.to_thread(rest.call, "DELETE", path)
+        try:
+            await asyncio.to_thread(rest.call, "DELETE", path)
+        except ApiError as problem:
+            # What came of the cells counts for more.
+            logger.warning("the kernel could not be deleted", extra={"problem": str(problem)})
 
 
 def _own_kernel(notebook: Any) -> str:

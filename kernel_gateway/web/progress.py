@@ -10,6 +10,16 @@ from typing import TextIO
 REDRAW_S = 0.1
 
 
+def amount(size_bytes: int) -> str:
+    """Return a number of bytes as people read it, such as ``12.1 kB``."""
+    value, unit = float(size_bytes), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.1f} {unit}" if unit != "B" else f"{size_bytes} B"
+
+
 class CellProgress:
     """Which cell runs, on stderr: redrawn on a terminal, a line for each cell elsewhere."""
 

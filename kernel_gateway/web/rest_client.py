@@ -90,8 +90,8 @@ class RestClient:
         with self._answer("PUT", path, body, {**headers, **length}) as response:
             response.read()
 
-    def download(self, path: str, target: BinaryIO, progress: Progress) -> Mapping[str, str]:
-        """Write a file's bytes into ``target`` and return the answer's headers.
+    def download(self, path: str, take: Callable[[bytes], object]) -> Mapping[str, str]:
+        """Hand a file's bytes to ``take``, block by block, and return the answer's headers.
 
         Raises:
             ApiError: the gateway refused, or the file ended early.
@@ -100,9 +100,8 @@ class RestClient:
             expected = int(response.headers.get("Content-Length", "-1"))
             got = 0
             while block := response.read(BLOCK_BYTES):
-                target.write(block)
+                take(block)
                 got += len(block)
-                progress(len(block))
             if expected not in {-1, got}:
                 raise ApiError(f"{path}: {got} bytes of {expected} came")
             return dict(response.headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -17,6 +18,8 @@ LOCK_NAME = "gateway.lock"
 FILE_NAME = "gateway.json"
 LOCK_ATTEMPTS_COUNT = 4
 LOCK_PAUSE_S = 0.05
+START_TIMEOUT_S = 30.0
+POLL_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,18 +94,35 @@ class StateLock:
         self._file.close()
 
 
-def running_gateway(state_dir: Path) -> RunFile | None:
-    """Return the gateway that runs on ``state_dir``, or None; a file without one is stale."""
+async def started_gateway(state_dir: Path) -> RunFile | None:
+    """Return the gateway that runs on ``state_dir``, or None; one that is starting is waited for.
+
+    Raises:
+        StartError: it takes too long.
+    """
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while _is_locked(state_dir):
+                found = RunFile.read(state_dir)
+                if found is not None:
+                    return found
+                await asyncio.sleep(POLL_PAUSE_S)
+    except TimeoutError:
+        raise StartError(_in_use(state_dir)) from None
+    return None
+
+
+def _is_locked(state_dir: Path) -> bool:
     try:
         file = (state_dir / RUN_FOLDER / LOCK_NAME).open("r")
     except OSError:
-        return None
+        return False
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
-            return RunFile.read(state_dir)
-        return None
+            return True
+        return False
 
 
 def _lock(file: IO[str]) -> bool:

@@ -9,15 +9,19 @@ import socket
 from pathlib import Path
 from typing import Any, cast
 
+from jupyter_server.prometheus.log_functions import prometheus_log_method
 from jupyter_server.serverapp import ServerApp, random_ports
 from tornado.httpserver import HTTPServer
+from tornado.log import app_log
 from tornado.netutil import bind_sockets
+from tornado.web import RequestHandler
 from traitlets import Dict as DictTrait
 from traitlets import Instance, default
 from traitlets.config import Config
 
 from kernel_gateway.errors import StartError
 from kernel_gateway.kernels.registry import KernelRegistry
+from kernel_gateway.web.base import request_facts
 from kernel_gateway.web.connection import LambdaWebsocketConnection
 from kernel_gateway.web.contents import NoContentsManager
 from kernel_gateway.web.identities import IdentityTable
@@ -26,6 +30,8 @@ from kernel_gateway.web.kernel_manager import LambdaKernelManager
 from kernel_gateway.web.kernelspecs import LambdaKernelSpecManager
 from kernel_gateway.web.sessions import NotebookSessions
 from kernel_gateway.web.workspace_files import FileStore
+
+logger = logging.getLogger(__name__)
 
 WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"}  # noqa: S104
 
@@ -98,11 +104,13 @@ class GatewayServer(ServerApp):
             environments=environments,
             log=log or logging.getLogger("kernel_gateway.jupyter_server"),
         )
+        app_log.addFilter(_is_news)
         server.tornado_settings = {
             **server.tornado_settings,
             "kernel_registry": registry,
             "notebook_sessions": NotebookSessions(),
             "workspace_files": files,
+            "log_function": _note_request,
             "spool_dir": spool_dir,
             # No file of this machine is served, jupyter_server's own pages included.
             "static_path": None,
@@ -169,6 +177,18 @@ class GatewayServer(ServerApp):
             f"port {self.port} of {self.ip} is not free; choose another with --port, or --port 0 "
             "for any"
         )
+
+
+def _note_request(handler: RequestHandler) -> None:
+    prometheus_log_method(handler)
+    # What was refused has one line already, by `JsonErrors`.
+    if handler.get_status() < 400:
+        logger.debug("a request was answered", extra=request_facts(handler))
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether a line of jupyter_server's says what no line of ours does."""
+    return not str(record.msg).startswith("Couldn't authenticate")
 
 
 def _with_our_classes(config: Config) -> Config:

@@ -13,7 +13,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from kernel_gateway.kernels.identity import Identity, may_see
 from kernel_gateway.messaging.message import utc_text
-from kernel_gateway.web.base import GatewayHandler, endpoint, log_refusal, write_json_error
+from kernel_gateway.web.base import GatewayHandler, JsonErrors, endpoint
 
 
 class StatusHandler(GatewayHandler):
@@ -51,7 +51,7 @@ class MetricsHandler(GatewayHandler):
         )
 
 
-class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
+class EventsHandler(JsonErrors, WebSocketMixin, WebSocketHandler, JupyterHandler):
     """A websocket with the events of kernels that the caller may see."""
 
     auth_resource = "events"
@@ -92,12 +92,3 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     def on_close(self) -> None:
         """Listen no more."""
         self.event_logger.remove_listener(listener=self.forward)
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer a refused upgrade as JSON."""
-        write_json_error(self, status_code, kwargs.get("exc_info"))
-
-    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """Log a refused upgrade as one line."""
-        if not log_refusal(value):
-            super().log_exception(typ, value, tb)

@@ -101,6 +101,12 @@ class FileStore(Protocol):
     async def put(self, key: str, body: BinaryIO, attributes: FileAttributes) -> None:
         """Store what the file ``body``, read from its beginning, holds."""
 
+    async def is_file(self, key: str) -> bool:
+        """Return whether there is a file of this key."""
+
+    async def is_folder(self, prefix: str) -> bool:
+        """Return whether anything stands at or under ``prefix``, which ends in ``/``."""
+
     async def delete(self, key: str) -> None:
         """Delete the file (raises NotFound)."""
 
@@ -171,6 +177,20 @@ class S3FileStore:
 
         await self._call(upload, key)
 
+    async def is_file(self, key: str) -> bool:
+        """Return whether there is a file of this key."""
+        try:
+            await self._call(lambda: self._client.head_object(Bucket=self._bucket, Key=key), key)
+        except NotFound:
+            return False
+        return True
+
+    async def is_folder(self, prefix: str) -> bool:
+        """Return whether anything stands at or under ``prefix``, which ends in ``/``."""
+        arguments = {"Bucket": self._bucket, "Prefix": prefix, "MaxKeys": 1}
+        answer = await self._call(lambda: self._client.list_objects_v2(**arguments), prefix)
+        return bool(answer.get("Contents"))
+
     async def delete(self, key: str) -> None:
         """Delete the file (raises NotFound)."""
 
@@ -184,7 +204,7 @@ class S3FileStore:
         """Delete everything under ``prefix`` and return how many objects that was."""
 
         def remove() -> int:
-            keys = [prefix + entry.path for entry in self._entries(prefix, recursive=True)]
+            keys = [prefix + entry.path for entry in self._listed(prefix, recursive=True)]
             for start in range(0, len(keys), DELETE_BATCH):
                 batch = [{"Key": key} for key in keys[start : start + DELETE_BATCH]]
                 answer = self._client.delete_objects(
@@ -202,6 +222,11 @@ class S3FileStore:
         self._client.close()
 
     def _entries(self, prefix: str, *, recursive: bool) -> list[FileEntry]:
+        # The folder's own marker, where it has one, is not one of its entries.
+        found = (entry for entry in self._listed(prefix, recursive=recursive) if entry.path)
+        return sorted(found, key=lambda entry: entry.path)
+
+    def _listed(self, prefix: str, *, recursive: bool) -> list[FileEntry]:
         arguments = {"Bucket": self._bucket, "Prefix": prefix}
         if not recursive:
             arguments["Delimiter"] = "/"
@@ -219,8 +244,7 @@ class S3FileStore:
                 FileEntry(path=common["Prefix"].removeprefix(prefix))
                 for common in page.get("CommonPrefixes", ())
             ]
-        # The folder's own marker, where it has one, is not one of its entries.
-        return sorted((e for e in found if e.path), key=lambda e: e.path)
+        return found
 
     async def _chunks(self, body: Any, key: str) -> AsyncIterator[bytes]:
         try:
@@ -275,6 +299,14 @@ class MemoryFileStore:
         body.seek(0)
         self.files[key] = (body.read(), attributes)
 
+    async def is_file(self, key: str) -> bool:
+        """Return whether there is a file of this key."""
+        return key in self.files
+
+    async def is_folder(self, prefix: str) -> bool:
+        """Return whether anything stands at or under ``prefix``, which ends in ``/``."""
+        return any(key.startswith(prefix) for key in self.files)
+
     async def delete(self, key: str) -> None:
         """Delete the file (raises NotFound)."""
         if self.files.pop(key, None) is None:
@@ -282,7 +314,7 @@ class MemoryFileStore:
 
     async def delete_all(self, prefix: str) -> int:
         """Delete everything under ``prefix`` and return how many objects that was."""
-        keys = [key for key in self.files if key.startswith(prefix) and key != prefix]
+        keys = [key for key in self.files if key.startswith(prefix)]
         for key in keys:
             del self.files[key]
         return len(keys)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from tornado import web
 
-from kernel_gateway.errors import BadRequest, NotFound
+from kernel_gateway.errors import BadRequest, Conflict, NotFound
 from kernel_gateway.messaging.message import utc_text
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from kernel_gateway.web.workspace_files import CHUNK_BYTES, FileAttributes, FileEntry, FileStore
@@ -93,6 +93,7 @@ class WorkspaceFilesHandler(GatewayHandler):
             raise BadRequest("path: a folder has no content; leave the trailing / out")
         body, digest = await spool.finish()
         self._check_digest(digest)
+        await self._check_place(workspace, path)
         attributes = FileAttributes(
             sha256=digest,
             mode=self._number(MODE_HEADER, 8, 0o644) & 0o777,
@@ -105,10 +106,12 @@ class WorkspaceFilesHandler(GatewayHandler):
     @endpoint
     async def delete(self, workspace: str, path: str) -> None:
         """Delete a file, or a folder with all that is in it; older versions are kept."""
+        if not path:
+            raise BadRequest("path: the workspace itself is not deleted; name what is in it")
         key = self._key(workspace, path)
         if not key.endswith("/"):
             await self.store.delete(key)
-        elif not await self.store.delete_all(key) and path:
+        elif not await self.store.delete_all(key):
             raise NotFound(f"there is no folder {path}")
         self.set_status(204)
         self.finish()
@@ -137,6 +140,24 @@ class WorkspaceFilesHandler(GatewayHandler):
         except InvalidField as problem:
             raise BadRequest(str(problem)) from problem
         return prefix + path
+
+    async def _check_place(self, workspace: str, path: str) -> None:
+        """Refuse what no working directory can hold: one name for a file and for a folder."""
+        if not path:
+            return
+        bare = path.removesuffix("/")
+        parts = bare.split("/")
+        folders = ["/".join(parts[:n]) for n in range(1, len(parts) + path.endswith("/"))]
+        # At once, as each is a request of S3.
+        is_folder, *are_files = await asyncio.gather(
+            self.store.is_folder(self._key(workspace, f"{bare}/")),
+            *(self.store.is_file(self._key(workspace, folder)) for folder in folders),
+        )
+        if is_folder and bare == path:
+            raise Conflict(f"{path}: there is a folder of this name")
+        for folder, is_file in zip(folders, are_files, strict=True):
+            if is_file:
+                raise Conflict(f"{folder}: is a file, so nothing can stand below it")
 
     def _check_digest(self, digest: str) -> None:
         expected = self.request.headers.get(SHA256_HEADER)

@@ -127,6 +127,8 @@ def file_key_problem(value: str) -> str | None:
         return "must not be empty"
     if any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
         return "must not contain control characters"
+    if "\\" in value:
+        return "must not contain a backslash: storage would read it as /"
     if len(raw) > KEY_BYTES:
         return f"must not be longer than {KEY_BYTES} bytes"
     segments = value.split("/")

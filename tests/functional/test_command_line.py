@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pytest
 
-from kernel_gateway.cli import main
+from kernel_gateway.app import Gateway
+from kernel_gateway.cli import _announce, main
+from kernel_gateway.settings_command_line import parse
 
 BAD = [
     (["--port", "x"], "--port"),
     (["--port", "65536"], "--port"),
     (["--port"], "--port"),
-    (["--log-level", "loud"], "--log-level"),
+    (["--log-level", "loud"], "'loud' is none of DEBUG"),
     (["--no-such-option"], "--no-such-option"),
     (["--ServerApp.port"], "--ServerApp.port"),
     (["--ServerApp.port", "9999"], "--ServerApp.port=VALUE"),
@@ -26,6 +32,9 @@ BAD = [
     (["run", "/no/such.ipynb"], "/no/such.ipynb"),
     (["run", "x.ipynb", "--timeout", "0"], "--timeout"),
     (["run", "x.ipynb", "--ServerApp.port=1"], "--ServerApp.port"),
+    (["run", "x.ipynb", "--no-such"], "see kernel-gateway run --help"),
+    (["files", "ls", "--no-such"], "see kernel-gateway files ls --help"),
+    (["run", __file__], "test_command_line.py: is not a notebook: not JSON"),
     (["files"], "COMMAND"),
     (["files", "cp"], "cp"),
     (["files", "put"], "LOCAL"),
@@ -69,6 +78,19 @@ def test_the_gateways_help_names_every_flag(capsys: pytest.CaptureFixture[str]) 
         assert f"--{flag} " in text
 
 
+def test_a_notebook_that_cannot_run_here_is_refused_before_a_gateway_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = nbformat.v4.new_notebook(metadata={"language_info": {"name": "R"}})
+    nbformat.write(notebook, tmp_path / "r.ipynb")
+    common = ["run", str(tmp_path / "r.ipynb"), "--state-dir", str(tmp_path / "s")]
+    assert main(common) == 2
+    assert "is in R" in capsys.readouterr().err
+    assert main([*common, "--kernel-name", "lambda-python", "--output", "/proc/o.ipynb"]) == 2
+    assert "/proc/o.ipynb: cannot be written" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
+
+
 def test_a_gateway_that_does_not_answer_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["files", "ls", "--gateway-url", "http://127.0.0.1:1", "--token", "t"])
     assert code == 1
@@ -85,3 +107,30 @@ def test_a_foreign_package_of_the_same_name_is_refused(
     monkeypatch.delitem(sys.modules, "kernel_gateway.gatewayapp", raising=False)
     assert main([]) == 2
     assert "jupyter-kernel-gateway" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("token", ["abc", '-it\'s"$HOME"`x`&;', None])
+async def test_the_commands_that_are_printed_work_as_they_stand(
+    token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    script = tmp_path / "a folder" / "kernel-gateway"
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    _announce(Gateway(url="http://127.0.0.1:8888/", token=token, ended=ended))
+    ready, *lines = capsys.readouterr().out.splitlines()
+    assert ready.startswith("kernel-gateway is ready: http://127.0.0.1:8888/")
+    shown = token or "TOKEN"
+    lab, python, run = (shlex.split(line.partition(":")[2]) for line in lines)
+    assert lab[-2:] == [
+        "--gateway-url=http://127.0.0.1:8888",
+        f"--GatewayClient.auth_token={shown}",
+    ]
+    assert python[:3] == [sys.executable, "-P", "-c"]
+    called: list[Any] = []
+    told = {"execute": lambda code, **facts: called.append((code, facts))}
+    exec(python[3].partition(";")[2].strip(), told)
+    assert called == [("6 * 7", {"url": "http://127.0.0.1:8888", "token": shown})]
+    assert run[0] == str(script)
+    options, _ = parse(run[1:])
+    assert options.notebook == Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
+    assert (options.gateway_url, options.token) == ("http://127.0.0.1:8888", shown)

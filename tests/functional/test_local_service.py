@@ -197,3 +197,30 @@ def test_another_interpreter_runs_in_its_own_environment(
     client.close()
     loop_thread.run(service.stop())
     assert json.loads(answer["Body"]) == list(sys.version_info[:2])
+
+
+def test_modules_in_the_current_folder_are_not_imported(
+    loop_thread: LoopThread,
+    tmp_path: Path,
+    settings_for: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("random", "logging", "tornado"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of the user')")
+    monkeypatch.chdir(tmp_path)
+    environments = (Environment(python="/nowhere/python3"),)
+
+    with pytest.raises(StartError, match="/nowhere/python3"):
+        loop_thread.run(LocalService.start(settings_for(tmp_path / "s", environments=environments)))
+
+    assert "a module of the user" not in capfd.readouterr().err
+
+
+def test_a_service_that_cannot_even_begin_is_said_to_have_ended(
+    loop_thread: LoopThread, tmp_path: Path, settings_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+
+    with pytest.raises(StartError, match="its messages stand above"):
+        loop_thread.run(LocalService.start(settings_for(tmp_path)))

@@ -61,6 +61,40 @@ def test_a_second_start_finds_kernels_files_and_variables_again(tmp_path: Path) 
         again.close()
 
 
+def test_a_cell_that_runs_when_the_gateway_stops_is_answered_first(tmp_path: Path) -> None:
+    with a_gateway(tmp_path / "state") as running:
+        client = running.session()
+        execution = client.submit("print('in', flush=True)\nimport time; time.sleep(60)")
+        while "in" not in execution.stdout:
+            execution.messages.append(client.receive(30))
+        assert running.stop() == 0
+        client.wait(execution)
+        assert execution.reply["ename"] == "CellInterrupted"
+        assert "the gateway stopped" in execution.reply["evalue"]
+        client.close()
+
+
+def test_a_command_waits_for_a_gateway_that_is_starting(tmp_path: Path) -> None:
+    state = ["--state-dir", str(tmp_path / "state")]
+    (tmp_path / "state" / "run").mkdir(parents=True)
+    starting = subprocess.Popen([COMMAND, "--port", "0", *state], stdout=subprocess.DEVNULL)
+    try:
+        lock = tmp_path / "state" / "run" / "gateway.lock"
+        while not (lock.exists() and lock.read_text()):
+            assert starting.poll() is None
+        files = subprocess.run(
+            [COMMAND, "files", "ls", *state],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (files.returncode, files.stderr) == (0, "")
+    finally:
+        starting.send_signal(signal.SIGINT)
+        assert starting.wait(20) == 0
+
+
 def test_a_second_gateway_on_the_same_state_refuses_in_words(gateway: Gateway) -> None:
     second = subprocess.run(
         [COMMAND, "--port", "0", "--state-dir", str(gateway.state_dir)],
@@ -163,7 +197,7 @@ def test_an_environment_out_of_range_is_refused_at_start_up(
         check=False,
     )
     assert start.returncode != 0
-    assert f"environment[0].{named}" in start.stderr or f"environment.{named}" in start.stderr
+    assert f"{config}: environment[0].{named}" in start.stderr
     assert "Traceback" not in start.stderr
 
 

@@ -122,6 +122,30 @@ def test_files_go_in_and_come_out_by_the_command_line(gateway: Gateway, tmp_path
     assert missing.returncode != 0
     assert "made.txt" in missing.stderr
     assert "Traceback" not in missing.stderr
+    beside = files("put", str(folder / "deep" / "a b.txt"), "up/deep")
+    assert (beside.returncode, beside.stdout) == (1, "")
+    assert "409: up/deep: there is a folder of this name" in beside.stderr
+    below = files("put", str(folder / "deep" / "a b.txt"), "up/deep/a b.txt/x")
+    assert "409: up/deep/a b.txt: is a file" in below.stderr
+    (folder / "void").mkdir()
+    assert files("put", str(folder), "up").returncode == 0
+    assert files("ls", "up/void").stdout.split()[-1] == "up/void/"
+    assert files("rm", "-r", "up/void").returncode == 0
+    assert files("ls", "up/void").returncode == 1
+    assert files("rm", "-r", "up").returncode == 0
+    assert files("ls").stdout == ""
+
+
+def test_the_commands_that_a_gateway_prints_work(gateway: Gateway, tmp_path: Path) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit('a module of the user')")
+    for line, shown in zip(gateway.banner[2:], ("42", "[1/"), strict=True):
+        command = line.partition(":")[2]
+        run = subprocess.run(
+            command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+        assert run.returncode == 0, run.stderr
+        assert shown in run.stdout + run.stderr
+    assert (tmp_path / "executed.ipynb").exists()
 
 
 def test_the_probe_says_that_every_attack_was_refused(gateway: Gateway) -> None:

@@ -119,17 +119,19 @@ def test_a_bad_identities_file_is_refused(tmp_path: Path, text: str, named: str)
     path.write_text(text)
     with pytest.raises(ConfigError) as refused:
         load(identities_file=str(path))
+    assert str(refused.value).startswith(f"{path}: ")
     assert named in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("[[environment]]\nid = 'x'\nmemory_mb = 64\n", "memory_mb"),
-        ("[[environment]]\nid = 'x'\ntimeout_s = 901\n", "timeout_s"),
+        ("[[environment]]\nid = 'x'\nmemory_mb = 64\n", "environment[0].memory_mb"),
+        ("[[environment]]\nid = 'x'\ntimeout_s = 901\n", "environment[0].timeout_s"),
+        ("[[environment]]\nid = 'x'\n[[environment]]\nid = 'y'\npreload = ['-']\n", "[1].preload"),
         ("[[environment]]\nid = 'x'\ntimeout_s = 'long'\n", "environment[0].timeout_s"),
         ("[[environment]]\nid = 'x'\nmemory = 512\n", "environment[0].memory"),
-        ("[[environment]]\nid = '../x'\n", "environment.id"),
+        ("[[environment]]\nid = '../x'\n", "environment[0].id"),
         ("port = 8888\n", "port is not known"),
         ("[[ServerApp]]\nport = 1\n", "ServerApp is not known"),
         ("[KernelGateway]\nmax_containers = 0\n", "max_containers"),
@@ -144,7 +146,26 @@ def test_a_bad_value_is_refused_with_its_name(tmp_path: Path, text: str, named: 
     path.write_text(text)
     with pytest.raises(ConfigError) as refused:
         load(path)
+    assert str(refused.value).startswith(f"{path}: ")
     assert named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.py", "c.KernelGateway.max_containers = 0\n"),
+        ("config.py", "c.KernelGateway.environment = [{'id': 'x', 'memory_mb': 1}]\n"),
+        ("config.json", '{"KernelGateway": {"max_containers": 0}}'),
+    ],
+)
+def test_a_bad_value_in_any_kind_of_file_is_refused_with_its_name(
+    tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / name)
+    assert str(refused.value).startswith(f"{tmp_path / name}: ")
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", ["missing.toml", "missing.py", "config.yaml"])

@@ -326,6 +326,21 @@ async def test_requests_that_come_during_a_restart_run_after_it(world: World) ->
     assert world.function.invocations[0].epoch == 1
 
 
+async def test_a_gateway_that_stops_answers_every_request_and_takes_no_more(world: World) -> None:
+    client = await world.client()
+    running, waiting = client.execute("wait"), client.execute("print x")
+    await world.function.began.wait()
+
+    await world.registry.close()
+
+    reply = reply_of(await client.done(running))
+    assert reply["ename"] == "CellInterrupted"
+    assert "the gateway stopped" in reply["evalue"]
+    assert reply_of(await client.done(waiting))["status"] == "aborted"
+    assert reply_of(await client.run("print y"))["ename"] == "DeadKernel"
+    assert world.function.ran == ["wait"]
+
+
 async def test_a_shutdown_ends_the_kernel_and_its_record(world: World) -> None:
     client = await world.client()
     running = client.execute("wait")

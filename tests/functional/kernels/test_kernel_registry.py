@@ -49,9 +49,11 @@ async def test_a_restarted_gateway_goes_on_where_the_session_was(world: World) -
 
     again = await world.reopen()
     kernel = again.get(client.kernel.kernel_id)
+    assert again.get(kernel.kernel_id).execution_count is None
     later = world.attached(kernel)
     messages = await later.run("print b")
 
+    assert kernel.execution_count == 3
     assert kernel.owner == client.kernel.owner
     assert kernel.options.workspace == "w"
     assert messages[1].content["execution_count"] == 3

@@ -90,7 +90,6 @@ async def test_the_version_is_told_to_anybody(gateway: WebGateway) -> None:
         "/view/x",
         "/nbconvert/html/x.ipynb",
         "/custom/custom.js",
-        "/",
         "/kernelspecs/lambda-python/../../../setup.cfg",
         "/kernelspecs/lambda-python/server.py",
         "/kernelspecs/lambda-python/%2e%2e/server.py",
@@ -102,6 +101,55 @@ async def test_no_service_is_there_that_is_not_needed(gateway: WebGateway, path:
         answer = await gateway.rest(method, path, token="root", data=b"")
         assert answer.status in {403, 404, 405}, (method, answer.body)
         assert b"root:" not in answer.body
+
+
+async def test_the_url_itself_says_how_to_connect_and_nothing_else(gateway: WebGateway) -> None:
+    await gateway.start_kernel()
+    seen = [await gateway.rest("GET", "/", token=token) for token in (None, "wrong", "root")]
+    seen.append(await gateway.rest("GET", "/?token=u1", token=None))
+    assert {answer.status for answer in seen} == {200}
+    (text,) = {answer.body.decode() for answer in seen}
+    assert seen[0].headers["Content-Type"].startswith("text/plain")
+    assert f"jupyter lab --gateway-url={gateway.url} --GatewayClient.auth_token=TOKEN" in text
+    assert len(text.splitlines()) == 7
+    for method in ("POST", "PUT"):
+        assert (await gateway.rest(method, "/", data=b"")).status == 405
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_wrong_token_is_said_to_be_that_and_another_host_is_not(
+    gateway: WebGateway, method: str
+) -> None:
+    for path in ("/api/kernels", "/api/kernelspecs", "/api/me", "/nothing"):
+        answer = await gateway.rest(method, path, token="wrong", data=b"{}")
+        assert (answer.status, answer.json["message"]) == (403, "the token is missing or wrong")
+    answer = await gateway.rest(method, "/api/kernels", headers={"Host": "evil.example"})
+    assert answer.json["message"] == "Forbidden"
+
+
+async def test_a_refused_request_is_one_line_without_its_token(
+    gateway: WebGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    kernel_id = await gateway.start_kernel()
+    caplog.clear()
+    await gateway.rest("GET", "/api/kernels")
+    assert caplog.messages == []
+    refused = [
+        ("GET", "/api/kernels?token=secret", None),
+        ("POST", "/api/kernels", "wrong"),
+        ("GET", "/nothing", "u1"),
+        ("GET", "/api/kernelspecs/none", "u1"),
+        ("DELETE", f"/api/kernels/{kernel_id}", "u10"),
+    ]
+    for method, path, token in refused:
+        await gateway.rest(method, path, token=token)
+    with pytest.raises(InvalidStatus):
+        async with gateway.channels(kernel_id, token="wrong"):
+            pass
+    assert caplog.messages == ["a request was refused"] * (len(refused) + 1)
+    assert [vars(r)["status"] for r in caplog.records] == [403, 403, 404, 404, 404, 403]
+    assert "secret" not in caplog.text + str([vars(r) for r in caplog.records])
 
 
 async def test_another_origin_is_refused_unless_configured(gateway: WebGateway) -> None:

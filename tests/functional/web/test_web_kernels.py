@@ -12,6 +12,7 @@ import pytest
 from traitlets.config import Config
 from websockets.exceptions import InvalidStatus
 
+from kernel_gateway.kernels.options import ENV_NAMES
 from tests.functional.web.server import WebGateway, a_web_gateway
 
 
@@ -86,6 +87,7 @@ async def test_choices_are_taken_and_ignored_names_are_told(gateway: WebGateway)
     assert made.json["lambda_kernel"]["user"] == "u1"
     assert "KERNEL_USERNAME" in made.headers["Lambda-Kernel-Notice"]
     assert "KERNEL_USERNAME" in made.json["notice"]
+    assert made.json["notice"].endswith("read are " + ", ".join(ENV_NAMES))
     assert "Evil" not in made.headers
 
 

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
+from kernel_gateway.errors import BadRequest, NotFound
 from kernel_gateway.web.file_transfer import WorkspaceClient, plan_put
-from kernel_gateway.web.rest_client import ApiError, RestClient
+from kernel_gateway.web.rest_client import RestClient
 from tests.functional.web.server import WebGateway, sha256
 
 ROOT = "/api/workspaces/w1/files/"
@@ -68,6 +69,35 @@ async def test_files_and_folders_are_deleted(gateway: WebGateway) -> None:
     assert (await gateway.rest("GET", ROOT)).json["entries"] == []
 
 
+async def test_an_empty_folder_is_deleted_and_the_workspace_is_not(gateway: WebGateway) -> None:
+    await gateway.rest("PUT", f"{ROOT}void/", data=b"")
+    assert (await gateway.rest("DELETE", ROOT)).status == 400
+    assert (await gateway.rest("DELETE", f"{ROOT}void/")).status == 204
+    assert gateway.files.files == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("d", "d: there is a folder"),
+        ("f/x", "f: is a file"),
+        ("d/f/x/y", "d/f: is a file"),
+        ("f/", "f: is a file"),
+        ("void", "void: there is a folder"),
+    ],
+)
+async def test_one_name_is_not_a_file_and_a_folder(
+    gateway: WebGateway, path: str, said: str
+) -> None:
+    for there in ("d/f", "f", "void/"):
+        assert (await gateway.rest("PUT", ROOT + there, data=b"")).status == 201
+    answer = await gateway.rest("PUT", ROOT + path, data=b"")
+    assert answer.status == 409
+    assert said in answer.json["message"]
+    assert (await gateway.rest("PUT", f"{ROOT}d/f", data=b"2")).status == 201
+    assert (await gateway.rest("PUT", f"{ROOT}d/", data=b"")).status == 201
+
+
 @pytest.mark.parametrize(
     "name", ["naïve ümläut.txt", "a b", "100%", "quote'\"", "#?&=+;", "日本.csv", "..."]
 )
@@ -92,6 +122,7 @@ async def test_names_in_any_script_work(gateway: WebGateway, name: str) -> None:
         "a%00b",
         "x" * 256,
         "d/" * 500 + "x",
+        "a%5cb",
         "%ff%fe",
     ],
 )
@@ -178,13 +209,15 @@ async def test_folders_go_up_and_come_down_whole(gateway: WebGateway, tmp_path: 
         for item in plan_put(source, "up"):
             client.put(item, moved.append)
         assert sum(moved) >= 700_001
-        for item in client.plan_get("up", tmp_path / "got"):
+        for item in client.plan_get("up", str(tmp_path / "got")):
             client.get(item, moved.append)
-        for item in client.plan_get("up/a b.txt", tmp_path / "one.txt"):
+        for item in client.plan_get("up/a b.txt", str(tmp_path / "one.txt")):
             client.get(item, moved.append)
-        client.remove("up")
+        with pytest.raises(BadRequest, match="-r"):
+            client.remove("up")
+        assert len(client.remove("up", recursive=True)) == 3
         assert client.entries("") == []
-        with pytest.raises(ApiError):
+        with pytest.raises(NotFound):
             client.remove("up")
 
     await asyncio.to_thread(there_and_back)

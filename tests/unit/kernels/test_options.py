@@ -62,6 +62,12 @@ def test_a_bad_value_is_refused_by_name(name: str, value: Any) -> None:
         KernelOptions.from_env({name: value})
 
 
+@pytest.mark.parametrize("value", ["a,,b", "a,", ",", " ,a"])
+def test_an_empty_item_of_a_list_is_said_to_be_that(value: str) -> None:
+    with pytest.raises(BadRequest, match="LAMBDA_KERNEL_PROJECTS: has an empty item"):
+        KernelOptions.from_env({"LAMBDA_KERNEL_PROJECTS": value})
+
+
 @given(st.dictionaries(st.sampled_from(ENV_NAMES), st.text() | st.integers() | st.none()))
 def test_whatever_is_accepted_stays_below_the_users_prefix(env: dict[str, Any]) -> None:
     try:

@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from kernel_gateway.errors import ConfigError, StartError
-from kernel_gateway.web.run_file import RunFile, StateLock, running_gateway
+from kernel_gateway.web import run_file
+from kernel_gateway.web.run_file import RunFile, StateLock, started_gateway
 
 RUNNING = RunFile(url="http://127.0.0.1:8888/", token="t", pid=4711)
 
 
-def test_a_running_gateway_is_found_and_its_file_is_the_owners_only(tmp_path: Path) -> None:
-    assert running_gateway(tmp_path) is None
+async def test_a_running_gateway_is_found_and_its_file_is_the_owners_only(tmp_path: Path) -> None:
+    assert await started_gateway(tmp_path) is None
     lock = StateLock.acquire(tmp_path)
     RUNNING.write(tmp_path)
-    assert running_gateway(tmp_path) == RUNNING
+    assert await started_gateway(tmp_path) == RUNNING
     assert (tmp_path / "run" / "gateway.json").stat().st_mode & 0o777 == 0o600
     assert "token" not in repr(RUNNING).replace("token=", "")
     lock.release()
 
 
-def test_a_file_that_a_killed_gateway_left_is_not_believed_and_goes(tmp_path: Path) -> None:
+async def test_a_file_that_a_killed_gateway_left_is_not_believed_and_goes(tmp_path: Path) -> None:
     lock = StateLock.acquire(tmp_path)
     RUNNING.write(tmp_path)
     lock.release()
-    assert running_gateway(tmp_path) is None
+    assert await started_gateway(tmp_path) is None
     again = StateLock.acquire(tmp_path)
     assert not (tmp_path / "run" / "gateway.json").exists()
     again.release()
+
+
+async def test_a_gateway_that_is_starting_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = StateLock.acquire(tmp_path)
+    waiting = asyncio.create_task(started_gateway(tmp_path))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    RUNNING.write(tmp_path)
+    assert await waiting == RUNNING
+    RunFile.remove(tmp_path)
+    monkeypatch.setattr(run_file, "START_TIMEOUT_S", 0)
+    with pytest.raises(StartError, match="just starting"):
+        await started_gateway(tmp_path)
+    lock.release()
 
 
 def test_a_second_gateway_is_refused_with_process_and_url(tmp_path: Path) -> None:
