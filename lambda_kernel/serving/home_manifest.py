@@ -111,12 +111,12 @@ class HomeManifest:
             data: Any = json.loads(inflater.decompress(stored, MANIFEST_BYTES))
             if data["v"] != SCHEMA:
                 raise StorageUnavailable("the HOME was saved by another version")
-            packs = data["packs"]
+            packs = [_text(pack) for pack in data["packs"]]
             return cls(
-                entries={row[0]: _entry(row, packs) for row in data["entries"]},
-                base=data["base"],
-                generation=data["generation"],
-                recent=tuple(data["recent"]),
+                entries=dict(_entry(row, packs) for row in data["entries"]),
+                base=None if data["base"] is None else _text(data["base"]),
+                generation=_number(data["generation"]),
+                recent=tuple(_text(name) for name in data["recent"]),
             )
         except (ValueError, KeyError, TypeError, IndexError, zlib.error, RecursionError) as error:
             raise StorageUnavailable("the manifest of the HOME is damaged") from error
@@ -155,12 +155,12 @@ class HomeHead:
             if data["v"] != SCHEMA:
                 raise StorageUnavailable("the HOME was saved by another version")
             return cls(
-                manifest=data["manifest"],
-                generation=int(data["generation"]),
-                recent=tuple(data["recent"]),
+                manifest=None if data["manifest"] is None else _text(data["manifest"]),
+                generation=_number(data["generation"]),
+                recent=tuple(_text(name) for name in data["recent"]),
                 etag=etag,
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StorageUnavailable("the head of the HOME is damaged") from error
 
     def includes(self, manifest: str | None) -> bool:
@@ -274,23 +274,38 @@ def _row(path: str, entry: HomeEntry, packs: dict[str, int]) -> list[Any]:
     return [*row, entry.digest, places]
 
 
-def _entry(row: list[Any], packs: list[str]) -> HomeEntry:
-    path, kind, mode, mtime_ns, *rest = row
-    if path.startswith("/") or not {"", ".", ".."}.isdisjoint(path.split("/")):
+def _entry(row: list[Any], packs: list[str]) -> tuple[str, HomeEntry]:
+    path, (kind, mode) = _text(row[0]), map(_number, row[1:3])
+    mtime_ns = _number(row[3], low=None)
+    if not {"", ".", ".."}.isdisjoint(path.split("/")):
         raise ValueError("a name outside of the HOME")
-    if _KINDS[kind] == "symlink":
-        return HomeEntry(kind="symlink", mode=mode, mtime_ns=mtime_ns, target=str(rest[0]))
-    if _KINDS[kind] == "folder":
-        return HomeEntry(kind="folder", mode=mode & 0o777, mtime_ns=mtime_ns)
-    digest, places = rest
+    name, mode = _KINDS[kind], mode & 0o777
+    if name == "symlink":
+        target = _text(row[4])
+        return path, HomeEntry(kind="symlink", mode=mode, mtime_ns=mtime_ns, target=target)
+    if name == "folder":
+        return path, HomeEntry(kind="folder", mode=mode, mtime_ns=mtime_ns)
+    places = [_number(place) for place in row[5]]
     extents = tuple(
         Extent(packs[places[i]], places[i + 1], places[i + 2]) for i in range(0, len(places), 3)
     )
-    return HomeEntry(
+    return path, HomeEntry(
         kind="file",
-        mode=mode & 0o777,
+        mode=mode,
         mtime_ns=mtime_ns,
         size_bytes=sum(extent.length for extent in extents),
-        digest=digest,
+        digest=_text(row[4]),
         extents=extents,
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text is missing")
+    return value
+
+
+def _number(value: object, low: int | None = 0) -> int:
+    if not isinstance(value, int) or (low is not None and value < low):
+        raise TypeError("a number is missing")
+    return value

@@ -106,6 +106,17 @@ def test_noise_is_refused(noise: bytes) -> None:
         HomeHead.from_bytes(noise, "etag")
 
 
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "a/b", 1]),
+        st.integers(-1, 3),
+        st.sampled_from([0o644, None]),
+        st.sampled_from([5, "5"]),
+        st.sampled_from(["d" * 64, None]),
+        st.lists(st.integers(-1, 2), max_size=4),
+    ),
+    max_size=3,
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=4),
@@ -113,7 +124,7 @@ JSON = st.recursive(
 )
 
 
-@given(entries=JSON, packs=JSON, generation=JSON, recent=JSON)
+@given(entries=JSON | ROWS, packs=JSON | st.just(["p"]), generation=JSON, recent=JSON)
 def test_a_manifest_of_wrong_shape_is_refused_or_holds_entries(
     entries: object, packs: object, generation: object, recent: object
 ) -> None:

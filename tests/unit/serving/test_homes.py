@@ -76,6 +76,7 @@ def test_a_home_survives_its_container(container: Callable[..., Homes]) -> None:
     (path / "dangling").symlink_to("nowhere")
     (path / "empty").mkdir(mode=0o711)
     (path / "nothing").touch()
+    os.utime(path / "nothing", ns=(-5, -5))
     (path / os.fsdecode(b"not-utf8-\xff")).write_text("x")
     commit(first)
     second = container()
@@ -86,6 +87,7 @@ def test_a_home_survives_its_container(container: Callable[..., Homes]) -> None:
     assert (path / "dangling").is_symlink()
     assert (path / "empty").stat().st_mode & 0o777 == 0o711
     assert (path / "nothing").read_bytes() == b""
+    assert (path / "nothing").stat().st_mtime_ns == -5
     assert (path / os.fsdecode(b"not-utf8-\xff")).read_text() == "x"
     assert second.save(SCOPE) is None
 
