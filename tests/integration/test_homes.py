@@ -6,10 +6,18 @@ import io
 import uuid
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.integration.driver import TOKENS, Gateway, NotebookClient, a_gateway, identities_toml
+from tests.integration.driver import (
+    TOKENS,
+    Execution,
+    Gateway,
+    NotebookClient,
+    a_gateway,
+    identities_toml,
+)
 
 WHERE = "import os; print(os.environ['LKG_CONTAINER_ID'])\n"
 
@@ -24,6 +32,19 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         yield running
 
 
+@pytest.fixture(params=["namespaces", "process"])
+def one_container(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]:
+    """A gateway whose cells all run in one container, of each tier."""
+    file = tmp_path / "config.toml"
+    file.write_text(
+        identities_toml()
+        + "[KernelGateway]\nmax_containers = 1\n"
+        + f'[[environment]]\nid = "default"\ntier = "{request.param}"\n'
+    )
+    with a_gateway(tmp_path / "state", "--config", str(file)) as running:
+        yield running
+
+
 @pytest.fixture
 def workspace() -> str:
     return f"w{uuid.uuid4().hex[:12]}"
@@ -31,6 +52,14 @@ def workspace() -> str:
 
 def session(gateway: Gateway, name: str, workspace: str = "default") -> NotebookClient:
     return gateway.session(token=TOKENS[name], env={"LAMBDA_KERNEL_WORKSPACE": workspace})
+
+
+def wait_until_running(client: NotebookClient, run: Execution) -> None:
+    """Come back when the cell has printed something."""
+    while not run.stdout:
+        message = client.receive(60)
+        if message["parent_header"].get("msg_id") == run.msg_id:
+            run.messages.append(message)
 
 
 def wheel() -> bytes:
@@ -64,7 +93,8 @@ def test_what_pip_installs_in_one_cell_is_there_in_the_next_on_another_container
         "os.symlink('.local/bin/lkgtool', os.path.expanduser('~/link'))\n"
         "os.makedirs(os.path.expanduser('~/empty'), 0o710)"
     )
-    busy = second.submit(WHERE + "import time; time.sleep(4)")
+    busy = second.submit(WHERE + "import time; time.sleep(5)")
+    wait_until_running(second, busy)
     used = first.execute(
         WHERE + "import lkgtool, subprocess; lkgtool.main()\n"
         "print(subprocess.run(['lkgtool'], capture_output=True, text=True).stdout.strip())\n"
@@ -81,32 +111,32 @@ def test_what_pip_installs_in_one_cell_is_there_in_the_next_on_another_container
 def test_two_cells_of_one_scope_that_change_home_and_a_file_at_once_lose_nothing(
     shared: Gateway, workspace: str
 ) -> None:
-    clients = [session(shared, "u1-a1", workspace) for _ in range(2)]
+    first, second = (session(shared, "u1-a1", workspace) for _ in range(2))
     code = (
-        WHERE + "import time; time.sleep(3)\n"
+        WHERE + "import time; time.sleep({1})\n"
         "for name in ('both', '{0}'):\n"
         "    open(os.path.expanduser('~/' + name), 'w').write('{0}')\n"
         "open('shared.txt', 'w').write('{0}')"
     )
-    runs = [client.submit(code.format(i)) for i, client in enumerate(clients)]
-    for client, run in zip(clients, runs, strict=True):
-        client.wait(run)
-    assert runs[0].stdout != runs[1].stdout
-    (told,) = [run for run in runs if run.stderr]
-    assert "another cell of this scope changed HOME at the same time" in told.stderr
-    assert "'both'" in told.stderr
-    assert "'shared.txt' (" in told.stderr
-    winner = str(runs.index(told))
-    found = clients[0].execute(
-        "import os; h = os.path.expanduser('~')\n"
-        "print(*[open(os.path.join(h, n)).read() for n in ('0', '1', 'both')])\n"
+    slow = first.submit(code.format("slow", 8))
+    wait_until_running(first, slow)
+    quick = second.execute(code.format("quick", 0))
+    first.wait(slow)
+    assert quick.stdout != slow.stdout
+    assert quick.stderr == ""
+    assert "another cell of this scope changed HOME at the same time" in slow.stderr
+    assert "'both'" in slow.stderr
+    assert "'shared.txt' (" in slow.stderr
+    found = second.execute(
+        "h = os.path.expanduser('~')\n"
+        "print(*[open(os.path.join(h, n)).read() for n in ('quick', 'slow', 'both')])\n"
         "print(open('shared.txt').read())"
     )
-    assert found.stdout == f"0 1 {winner}\n{winner}\n"
+    assert found.stdout == "quick slow slow\nslow\n"
 
 
-def test_what_one_scope_plants_in_its_home_acts_in_no_other(shared: Gateway) -> None:
-    mine, other = session(shared, "u1"), session(shared, "u1-a2")
+def test_what_one_scope_plants_in_its_home_acts_in_no_other(one_container: Gateway) -> None:
+    mine, other = session(one_container, "u1"), session(one_container, "u1-a2")
     planted = mine.execute(
         WHERE + "import site\n"
         "folder = site.getusersitepackages(); os.makedirs(folder, exist_ok=True)\n"
