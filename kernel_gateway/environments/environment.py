@@ -25,6 +25,7 @@ class Environment:
         python: absolute path of the interpreter, or None for the gateway's own.
         memory_mb: what a cell may hold, 128 to 10,240.
         ephemeral_mb: size of ``/tmp``, 2,048 to 10,240 (our floor; AWS allows 512).
+        home_mb: what a HOME may measure to be saved, 16 to 10,240.
         timeout_s: 1 to 900; to 1,800 with ``allow_long_timeout``.
         allow_long_timeout: the explicit setting that admits more than 900 s.
         preload: modules imported once before cells run; one that is missing is left out.
@@ -39,6 +40,7 @@ class Environment:
     python: str | None = None
     memory_mb: int = 2048
     ephemeral_mb: int = 2048
+    home_mb: int = 2048
     timeout_s: int = USUAL_TIMEOUT_S
     allow_long_timeout: bool = False
     preload: tuple[str, ...] = DEFAULT_PRELOAD
@@ -50,6 +52,7 @@ class Environment:
         names.check_environment_id(self.id)
         _check_range("memory_mb", self.memory_mb, 128, 10_240)
         _check_range("ephemeral_mb", self.ephemeral_mb, 2_048, 10_240)
+        _check_range("home_mb", self.home_mb, 16, 10_240)
         if self.timeout_s > USUAL_TIMEOUT_S and not self.allow_long_timeout:
             raise InvalidField(
                 "environment.timeout_s",

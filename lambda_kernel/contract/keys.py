@@ -101,12 +101,17 @@ def scope_prefix(scope: Scope) -> str:
 
 
 def home_head_key(scope: Scope) -> str:
-    """Return the key of the newest HOME manifest of a scope."""
+    """Return the key of the object that names a scope's newest HOME manifest."""
     return f"{scope_prefix(scope)}home/head"
 
 
+def home_manifest_key(scope: Scope, digest: str) -> str:
+    """Return the key of a saved state of a HOME, which commits name."""
+    return f"{scope_prefix(scope)}home/manifests/{digest}"
+
+
 def home_pack_key(scope: Scope, digest: str) -> str:
-    """Return the key of a stored HOME archive."""
+    """Return the key of a pack of files of a HOME."""
     return f"{scope_prefix(scope)}home/packs/{digest}"
 
 

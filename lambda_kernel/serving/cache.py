@@ -19,9 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lambda_kernel.serving import trees
+from lambda_kernel.serving.errors import StorageUnavailable
 from lambda_kernel.serving.manifest import FileState
 from lambda_kernel.serving.objects import ListedObject, StoredObject
 
+CELL = "cell"
 CLOCK_SLACK_S = 2.0
 READ_BYTES = 1024 * 1024
 
@@ -38,6 +40,7 @@ class CachedFile:
         put_date: S3's clock at that PUT.
         state: digest, size, mode and time.
         era: the cell after which the bytes were last hashed.
+        cell: the stamp of the cell that stored the object; empty where it was no cell.
     """
 
     name: str
@@ -48,6 +51,7 @@ class CachedFile:
     put_date: float
     state: FileState
     era: int
+    cell: str = ""
 
     def is_object(self, listed: ListedObject) -> bool:
         """Whether this is the object that a listing shows."""
@@ -59,10 +63,17 @@ class CachedFile:
 
 
 class DownloadCache:
-    """Cached files by object key."""
+    """Cached files by object key.
+
+    Attributes:
+        folder: where they are.
+        bounds: keys that cut long listings into pages, by prefix; the next listing asks for all
+            pages at once.
+    """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self.folder = folder
+        self.bounds: dict[str, tuple[str, ...]] = {}
         self._max_bytes = max_bytes
         self._entries: OrderedDict[str, CachedFile] = OrderedDict()
         self._bytes = 0
@@ -107,8 +118,9 @@ class DownloadCache:
         if not entry.is_object(listed) or not self._verified(listed.key, entry):
             self._drop(listed.key)
             return None
-        entry = replace(entry, last_modified=listed.last_modified, era=self._era)
-        self._entries[listed.key] = entry
+        if (entry.last_modified, entry.era) != (listed.last_modified, self._era):
+            entry = replace(entry, last_modified=listed.last_modified, era=self._era)
+            self._entries[listed.key] = entry
         self._entries.move_to_end(listed.key)
         return entry
 
@@ -139,6 +151,7 @@ class DownloadCache:
                         rest = rest[file.write(rest) :]
 
                 stored = download(write)
+                _check(digest.hexdigest(), stored, listed)
                 state = _state(digest.hexdigest(), file.tell(), stored, listed)
                 os.fchmod(descriptor, state.mode)
                 os.utime(descriptor, ns=(state.mtime_ns, state.mtime_ns))
@@ -155,11 +168,14 @@ class DownloadCache:
             put_date=0.0,
             state=state,
             era=self._era,
+            cell=stored.metadata.get(CELL, ""),
         )
         self._add(listed.key, entry)
         return entry
 
-    def adopt(self, key: str, path: str, state: FileState, stored: StoredObject) -> None:
+    def adopt(
+        self, key: str, path: str, state: FileState, stored: StoredObject, cell: str = ""
+    ) -> None:
         """Keep the file at ``path``, just hashed as ``state``, as what was stored under ``key``."""
         name = secrets.token_hex(16)
         self._drop(key)
@@ -176,6 +192,7 @@ class DownloadCache:
             put_date=stored.date,
             state=state,
             era=self._era,
+            cell=cell,
         )
         self._add(key, entry)
 
@@ -235,6 +252,7 @@ class DownloadCache:
 
     def _reset(self) -> None:
         self._entries.clear()
+        self.bounds.clear()
         self._bytes = 0
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -279,22 +297,34 @@ def hash_descriptor(descriptor: int) -> tuple[str, int]:
 def state_of(found: trees.Found) -> FileState:
     """Return what a regular file of a tree is, its bytes read and hashed."""
     with trees.reading(found.name, found.folder) as descriptor:
-        digest, size = hash_descriptor(descriptor)
+        return hashed(descriptor, found.status)
+
+
+def hashed(descriptor: int, status: os.stat_result) -> FileState:
+    """Return what an open regular file is, its bytes read and hashed."""
+    digest, size = hash_descriptor(descriptor)
     return FileState(
         digest=digest,
         size_bytes=size,
-        mode=stat.S_IMODE(found.status.st_mode) & 0o777,
-        mtime_ns=found.status.st_mtime_ns,
+        mode=stat.S_IMODE(status.st_mode) & 0o777,
+        mtime_ns=status.st_mtime_ns,
     )
 
 
-def metadata_of(state: FileState) -> dict[str, str]:
-    """Return the object metadata that ``state`` is stored with."""
+def metadata_of(state: FileState, cell: str) -> dict[str, str]:
+    """Return the object metadata that ``state`` is stored with by ``cell``."""
     return {
         "sha256": state.digest,
         "mode": f"{state.mode:o}",
         "mtime-ns": str(state.mtime_ns),
+        CELL: cell,
     }
+
+
+def _check(digest: str, stored: StoredObject, listed: ListedObject) -> None:
+    named = stored.metadata.get("sha256")
+    if named is not None and named != digest:
+        raise StorageUnavailable(f"{listed.key} does not have the digest it was stored with")
 
 
 def _state(digest: str, size: int, stored: StoredObject, listed: ListedObject) -> FileState:

@@ -8,7 +8,7 @@ import os
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.commit import Commit, digest_of
 from lambda_kernel.contract.invocation import Head
-from lambda_kernel.serving import child_messages, manifest, mirror, trees
+from lambda_kernel.serving import child_messages, manifest, storing, trees
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (
     CommitConflict,
@@ -16,6 +16,7 @@ from lambda_kernel.serving.errors import (
     PreconditionFailed,
     StorageUnavailable,
 )
+from lambda_kernel.serving.homes import HomeTooLarge
 from lambda_kernel.serving.line import Cell
 from lambda_kernel.serving.manifest import Tree
 from lambda_kernel.serving.snapshots import Pack, namespace_of
@@ -35,14 +36,21 @@ def persist(cell: Cell) -> None:
     container = cell.container
     _sweep(cell)
     if not cell.invocation.commit or cell.end is None or cell.end.snapshot is None:
+        container.homes.distrust(cell.invocation.scope)
         _clean(cell)
         return
     _check_reply(cell.end.reply)
-    pack = container.snapshots.cut(cell.snapshot_out, cell.invocation.limits.snapshot_bytes)
-    after, notices = mirror.scan(cell.plan, cell.mirrored, container.cache)
-    for notice in notices:
-        cell.output.notice(f"[workspace] {notice}")
-    _upload(cell, pack, after)
+    saving = container.pool.start(_save_home, cell)
+    try:
+        pack = container.snapshots.cut(cell.snapshot_out, cell.invocation.limits.snapshot_bytes)
+        after, notices = storing.scan(cell.plan, cell.mirrored, container.cache)
+        for notice in notices:
+            cell.output.notice(f"[workspace] {notice}")
+        _upload(cell, pack, after)
+    finally:
+        container.pool.wait(saving)
+    if cell.message:
+        cell.output.notice(f"[home] {cell.message}")
     cleaning = container.pool.start(_clean, cell)
     try:
         _commit(cell, pack, after)
@@ -62,18 +70,28 @@ def _sweep(cell: Cell) -> None:
 
 
 def _upload(cell: Cell, pack: Pack, after: Tree) -> None:
-    container, scope = cell.container, cell.invocation.scope
-    pool = container.pool
-    saving = pool.start(container.homes.save, scope)
+    container = cell.container
+    container.snapshots.upload(cell.invocation.scope, pack, cell.namespace)
+    changes = manifest.difference(cell.mirrored.tree, after)
+    if changes.count:
+        storing.store_changes(
+            container.store,
+            cell.plan,
+            cell.mirrored,
+            changes,
+            container.cache,
+            container.pool,
+            cell.stored,
+        )
+        for notice in cell.stored.notices:
+            cell.output.notice(f"[workspace] {notice}")
+
+
+def _save_home(cell: Cell) -> None:
     try:
-        container.snapshots.upload(scope, pack, cell.namespace)
-        changes = manifest.difference(cell.mirrored.tree, after)
-        if changes.count:
-            mirror.store_changes(
-                container.store, cell.plan, changes, container.cache, pool, cell.stored
-            )
-    finally:
-        cell.saved_home = pool.wait(saving)
+        cell.saved_home = cell.container.homes.save(cell.invocation.scope)
+    except HomeTooLarge as problem:
+        cell.message = str(problem)
 
 
 def _commit(cell: Cell, pack: Pack, after: Tree) -> None:
@@ -88,7 +106,7 @@ def _commit(cell: Cell, pack: Pack, after: Tree) -> None:
         parent=invocation.parent_head,
         request_id=invocation.request_id,
         execution_count=invocation.execution_count,
-        files=mirror.committed_files(cell.plan, after, cell.mirrored, cell.stored),
+        files=storing.committed_files(cell.plan, after, cell.mirrored, cell.stored),
         home_head=outcome.home_head,
         namespace=namespace_of(pack, cell.end.snapshot.names),
         outcome=outcome,
@@ -112,10 +130,11 @@ def _publish_home(cell: Cell) -> None:
     if cell.saved_home is None:
         return
     try:
-        cell.container.homes.publish(cell.invocation.scope, cell.saved_home)
-    except StorageUnavailable as error:
-        cell.container.homes.discard()
-        cell.message = f"the cell is committed, but its HOME is as before it: {error}"
+        for notice in cell.container.homes.publish(cell.invocation.scope, cell.saved_home):
+            cell.output.notice(f"[home] {notice}")
+    except StorageUnavailable:
+        # The commit names it: the next cell of this kernel brings it in.
+        logger.warning("the head of a HOME could not be written", exc_info=True)
 
 
 def abandon(cell: Cell) -> str:
@@ -125,7 +144,7 @@ def abandon(cell: Cell) -> str:
         _sweep(cell)
     told = ""
     if cell.stored.changes:
-        left = mirror.roll_back(
+        left = storing.roll_back(
             container.store, cell.plan, cell.mirrored, cell.stored, container.pool
         )
         versions = ", ".join(f"{c.path} ({c.version_id})" for c in cell.stored.changes)
@@ -134,23 +153,22 @@ def abandon(cell: Cell) -> str:
             told += f"; still visible in the workspace: {', '.join(left)}"
     cell.saved_home = None
     if cell.ran:
-        container.homes.discard()
+        container.homes.distrust(cell.invocation.scope)
     _clean(cell)
     return told
 
 
 def _clean(cell: Cell) -> None:
-    """Remove everything on disk but the HOME that may stay."""
+    """Remove everything on disk but HOMEs that may stay."""
     container = cell.container
     if not cell.invocation.scope.home_is_kept:
-        container.homes.discard()
-    keep = {path for path in (container.homes.current,) if path is not None}
+        container.homes.discard(cell.invocation.scope)
     try:
         trees.remove(cell.plan.workdir)
     except OSError:
         logger.warning("a working directory cannot be removed")
         cell.tainted = True
-    if not container.sweeper.sweep_files(keep):
+    if not container.sweeper.sweep_files(container.homes.on_disk):
         cell.tainted = True
     container.cache.settle()
 

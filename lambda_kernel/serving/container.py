@@ -22,7 +22,7 @@ from lambda_kernel.serving import credentials, handler, probing, runtime_api
 from lambda_kernel.serving.cache import DownloadCache
 from lambda_kernel.serving.connectors import Connectors, SecretsManagerReader
 from lambda_kernel.serving.credentials import Credentials, RoleAssumer, StsRoleAssumer
-from lambda_kernel.serving.homes import Homes
+from lambda_kernel.serving.homes import HomeLimits, Homes, others_are_hidden
 from lambda_kernel.serving.objects import ObjectStore, S3ObjectStore
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.snapshots import ChunkCache, Snapshots
@@ -36,6 +36,8 @@ CACHE_FOLDER = "/tmp/.lkg-cache"  # noqa: S108  (the only place with room on AWS
 HANDLER_FOLDER = "/tmp/.lkg-handler"  # noqa: S108  (as bootstrap.py names it)
 CACHE_SHARE = 0.4
 CHUNK_SHARE = 0.125
+DORMANT_SHARE = 0.25
+"""Of the ephemeral storage, for HOMEs of scopes that are not served now."""
 
 ZYGOTE_ENVIRONMENT = {
     "LANG": "C.UTF-8",
@@ -57,6 +59,7 @@ class Settings:
         tier: isolation tier.
         preload: modules that a zygote imports ahead.
         ephemeral_bytes, memory_bytes: sizes of the container.
+        home_bytes: what a HOME may measure to be saved.
         container_id: which container this is.
         runtime_api: address of the Runtime API.
         mask_connectors: replace connector values in what a cell prints.
@@ -70,6 +73,7 @@ class Settings:
     preload: tuple[str, ...]
     ephemeral_bytes: int
     memory_bytes: int
+    home_bytes: int
     container_id: str
     runtime_api: str
     mask_connectors: bool
@@ -97,6 +101,7 @@ class Settings:
             preload=tuple(filter(None, platform.get("LKG_PRELOAD", "").split(","))),
             ephemeral_bytes=int(platform.get("LKG_EPHEMERAL_MB", "2048")) * 1024**2,
             memory_bytes=int(platform.get("LKG_MEMORY_MB", memory_mb)) * 1024**2,
+            home_bytes=int(platform.get("LKG_HOME_MB", "2048")) * 1024**2,
             container_id=platform.get("AWS_LAMBDA_LOG_STREAM_NAME", ""),
             runtime_api=platform["AWS_LAMBDA_RUNTIME_API"],
             mask_connectors=platform.get("LKG_MASK_CONNECTORS", "1") != "0",
@@ -186,7 +191,7 @@ def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
     clients = credentials.open_clients(stage.platform, count.called)
     role = credentials.execution_role(stage.platform)
     clients.swappable.swap(role)
-    store = S3ObjectStore(clients.s3)
+    store = S3ObjectStore(clients.s3, clients.requests)
     frame_key = store.get(settings.stack.overflow, keys.frame_key_key(settings.handler_digest))
     found = probing.measure(_demand(stage, settings), zygote, sweeper)
     if settings.allow_degraded and found.tier != settings.tier:
@@ -205,7 +210,7 @@ def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
         count=count,
         pool=pool,
         cache=DownloadCache.open(Path(CACHE_FOLDER), int(settings.ephemeral_bytes * CACHE_SHARE)),
-        homes=Homes(store, stack.state),
+        homes=Homes(store, stack.state, pool, limits=_home_limits(settings, found)),
         snapshots=Snapshots(
             store, stack.state, pool, ChunkCache(int(settings.memory_bytes * CHUNK_SHARE))
         ),
@@ -227,6 +232,16 @@ def _demand(stage: reexec.Stage2, settings: Settings) -> probing.Demand:
         alone_on_machine=settings.alone_on_machine,
         platform=stage.platform,
         degraded=stage.degraded,
+    )
+
+
+def _home_limits(settings: Settings, found: Probe) -> HomeLimits:
+    # Where the descriptors of this process can be opened, nothing is parked in them.
+    share = DORMANT_SHARE if found.non_dumpable else 0.0
+    return HomeLimits(
+        saved_bytes=settings.home_bytes,
+        dormant_bytes=int(settings.ephemeral_bytes * share),
+        others_hidden=others_are_hidden(found.tier),
     )
 
 

@@ -14,8 +14,9 @@ from botocore.credentials import Credentials as BotoCredentials
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lambda_kernel.serving.errors import CredentialsExpired, StorageUnavailable
+from lambda_kernel.serving.s3_requests import S3Requests
 
-CONNECTIONS = 16
+CONNECTIONS = 32
 
 _EXPIRED = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "InvalidAccessKeyId"}
@@ -103,13 +104,15 @@ class AwsClients:
     """The clients of one container.
 
     Attributes:
-        s3: signs with ``swappable``.
+        s3: signs with ``swappable``; for what is rare.
+        requests: the same S3, for what is frequent.
         sts: signs with the execution role.
         secrets: Secrets Manager; signs with ``swappable``.
         swappable: the credentials of ``s3`` and ``secrets``.
     """
 
     s3: Any
+    requests: S3Requests
     sts: Any
     secrets: Any
     swappable: SwappableCredentials
@@ -151,7 +154,8 @@ def open_clients(platform: Mapping[str, str], count: Callable[..., None]) -> Aws
         endpoint_url=endpoint,
         config=Config(
             signature_version="s3v4",
-            s3={"addressing_style": "path"} if endpoint else {},
+            # "virtual", not left open: else botocore signs addresses in us-east-1's domain.
+            s3={"addressing_style": "path" if endpoint else "virtual"},
             max_pool_connections=CONNECTIONS,
             # Digests are ours; without this every PUT is also CRC-32ed and framed.
             request_checksum_calculation="when_required",
@@ -174,7 +178,8 @@ def open_clients(platform: Mapping[str, str], count: Callable[..., None]) -> Aws
     ).client("sts", endpoint_url=platform.get("AWS_ENDPOINT_URL_STS"), config=Config(**shared))
     for client in (s3, sts, secrets):
         client.meta.events.register("before-send", count)
-    return AwsClients(s3=s3, sts=sts, secrets=secrets, swappable=swappable)
+    requests = S3Requests(s3, swappable, count, CONNECTIONS, platform.get("AWS_CA_BUNDLE"))
+    return AwsClients(s3=s3, requests=requests, sts=sts, secrets=secrets, swappable=swappable)
 
 
 class _Provider:

@@ -10,7 +10,7 @@ from lambda_kernel.contract import frames
 from lambda_kernel.contract.frames import FrameKind, FrameWriter
 from lambda_kernel.contract.invocation import INLINE_MANIFEST_BYTES, Invocation
 from lambda_kernel.contract.outcome import Outcome, Status
-from lambda_kernel.serving import events
+from lambda_kernel.serving import events, leftovers
 from lambda_kernel.serving.committing import abandon, persist
 from lambda_kernel.serving.errors import CellEnded, CredentialsExpired, InvalidRequest, ProbeFailed
 from lambda_kernel.serving.line import ByteStream, Cell
@@ -93,6 +93,7 @@ def _plan(container: Container, invocation: Invocation) -> MirrorPlan:
         projects=invocation.projects,
         governed=settings.stack.governed_read_prefix,
         tags=tags,
+        cell=leftovers.stamp(invocation),
         workdir=invocation.workdir,
         max_bytes=int(settings.ephemeral_bytes * WORKSPACE_SHARE),
     )

@@ -1,301 +1,380 @@
 """HOME: one scope's folder, restored where it is missing and saved where a cell changed it.
 
-One archive per state of a HOME, named by its digest; ``home/head`` names the newest. At most one
-scope's HOME is on disk: the other's is removed (it was saved) before a cell of another scope runs.
+A saved state is a manifest, named by its digest, and packs with the bytes of many files. The commit
+of a cell names the manifest; ``home/head`` names the newest one and is only a short cut: where a
+commit names a state that the head does not include, that state is brought in. So a HOME is saved
+with the commit or not at all, and of two cells that change it at once, none loses its files.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import errno
 import logging
 import os
 import stat
-import tarfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
 
-from lambda_kernel.contract import keys
 from lambda_kernel.contract.scope import Scope
-from lambda_kernel.serving import trees
-from lambda_kernel.serving.errors import ObjectNotFound, StorageUnavailable
+from lambda_kernel.serving import home_manifest, home_restoring, home_saving, home_tree, trees
+from lambda_kernel.serving.home_manifest import HomeEntry, HomeHead, HomeManifest
+from lambda_kernel.serving.home_packs import PackWriter
+from lambda_kernel.serving.home_restoring import Source
+from lambda_kernel.serving.home_store import HomeStore
+from lambda_kernel.serving.home_tree import Facts, Seen
+from lambda_kernel.serving.manifest import largest_folders
 from lambda_kernel.serving.objects import ObjectStore
+from lambda_kernel.serving.parallel import Pool
+from lambda_kernel.serving.parking import ParkedHome, ParkingLot
+from lambda_kernel.serving.watching import WriteWatch
 
 logger = logging.getLogger(__name__)
 
-HEAD_SCHEMA = 1
-MAX_HEAD_BYTES = 4096
-_HASHED_BYTES = 8 * 1024 * 1024
-_LIBRARY_PREFIXES = (".local/", ".cache/")
+MAX_ENTRIES = 200_000
+SHOWN_NAMES = 5
+SHOWN_DEPTH = 2
+
+
+class HomeTooLarge(Exception):
+    """A HOME is larger than may be saved; ``str()`` is for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HomeHead:
-    """The newest saved state of a HOME: an archive, or None for an empty one."""
+class HomeLimits:
+    """What HOMEs may take.
 
-    pack: str | None = None
-    size_bytes: int = 0
+    Attributes:
+        saved_bytes: what one may measure to be saved.
+        dormant_bytes: what HOMEs of other scopes may take in this container.
+        others_hidden: cells cannot see other HOMEs: these stay on disk instead of being parked.
+    """
 
-    def to_bytes(self) -> bytes:
-        """Return the stored form."""
-        data = {"v": HEAD_SCHEMA, "pack": self.pack, "size_bytes": self.size_bytes}
-        return json.dumps(data, separators=(",", ":")).encode()
-
-    @classmethod
-    def from_bytes(cls, stored: bytes) -> HomeHead:
-        """Return the head in ``stored`` (raises StorageUnavailable where it is none)."""
-        try:
-            data: Any = json.loads(stored)
-            if data["v"] != HEAD_SCHEMA:
-                raise StorageUnavailable("the HOME was saved by another version")
-            return cls(pack=data["pack"], size_bytes=int(data["size_bytes"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageUnavailable("the head of the HOME is damaged") from error
+    saved_bytes: int = 2 * 1024**3
+    dormant_bytes: int = 512 * 1024**2
+    others_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedHome:
-    """A HOME whose archive is stored, but which ``home/head`` does not name yet."""
+    """A HOME whose manifest is stored, but which ``home/head`` does not name yet."""
 
+    manifest: HomeManifest
+    digest: str
+    facts: dict[str, Facts] = field(repr=False)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Live:
+    """A HOME on disk.
+
+    Attributes:
+        path: where.
+        manifest, digest: the saved state that it was brought to.
+        head: what ``home/head`` held when it was last read or written.
+        facts: how it looked then.
+        watch: tells what was written since.
+        trusted: no cell that did not commit has changed it.
+    """
+
+    path: str
+    manifest: HomeManifest
+    digest: str | None
     head: HomeHead
-    fingerprint: str
+    facts: dict[str, Facts]
+    watch: WriteWatch
+    trusted: bool = True
+
+
+def others_are_hidden(tier: str) -> bool:
+    """Whether cells of this tier cannot see HOMEs of other scopes, which then stay on disk."""
+    return tier == "namespaces"
 
 
 class Homes:
-    """The HOME of the scope that this container served last.
+    """The HOMEs in this container.
 
-    Attributes:
-        root: replaces ``/tmp`` in tests.
+    Args:
+        store, bucket: where they are saved.
+        pool: threads for packs.
+        root: the folder they stand in; a cell knows ``/tmp``.
+        limits: see there.
     """
 
-    def __init__(self, store: ObjectStore, bucket: str, root: str = "/tmp") -> None:  # noqa: S108
+    def __init__(
+        self,
+        store: ObjectStore,
+        bucket: str,
+        pool: Pool,
+        root: str = "/tmp",  # noqa: S108
+        limits: HomeLimits | None = None,
+    ) -> None:
         self._store = store
         self._bucket = bucket
+        self._saved = HomeStore(store, bucket)
+        self._pool = pool
         self._root = root
-        self._scope: Scope | None = None
-        self._head: HomeHead | None = None
-        self._fingerprint = ""
+        self._limits = limits or HomeLimits()
+        self._live: OrderedDict[Scope, _Live] = OrderedDict()
+        self._parked = ParkingLot(root, self._limits.dormant_bytes)
 
     @property
-    def current(self) -> str | None:
-        """The path of the HOME on disk, or None."""
-        return None if self._scope is None else self.path(self._scope)
+    def on_disk(self) -> frozenset[str]:
+        """The paths of the HOMEs that stand on disk."""
+        return frozenset(live.path for live in self._live.values())
 
-    @property
-    def head(self) -> HomeHead:
-        """What is saved of the current HOME."""
-        return self._head or HomeHead()
+    def saved_digest(self, scope: Scope) -> str | None:
+        """Return the manifest that the HOME on disk was brought to; None = an empty HOME."""
+        live = self._live.get(scope)
+        return None if live is None else live.digest
 
     def path(self, scope: Scope) -> str:
         """Return where the HOME of ``scope`` stands."""
         return f"{self._root}/{os.path.basename(scope.home)}"  # noqa: PTH119
 
     def clear_others(self, scope: Scope) -> None:
-        """Remove the HOME of another scope; nothing of it is on disk while a cell runs."""
-        if self._scope is not None and self._scope != scope:
-            self.discard()
+        """Put the HOMEs of other scopes out of reach of a cell of ``scope``."""
+        others = [other for other in self._live if other != scope]
+        if self._limits.others_hidden:
+            sizes = {other: self._live[other].manifest.size_bytes for other in others}
+            while others and sum(sizes[other] for other in others) > self._limits.dormant_bytes:
+                self.discard(others.pop(0))
+            return
+        for other in others:
+            self._park(other)
+
+    def make_room(self, need_bytes: int) -> None:
+        """Give up parked HOMEs until that much is free, or none is left."""
+        while self._free_bytes() < need_bytes and self._parked.drop_oldest():
+            pass
 
     def fetch_head(self, scope: Scope) -> HomeHead:
         """Return the newest saved head of ``scope``; of an empty HOME where there is none."""
         if not scope.home_is_kept:
             return HomeHead()
-        try:
-            stored = self._store.get(self._bucket, keys.home_head_key(scope))
-        except ObjectNotFound:
-            return HomeHead()
-        return HomeHead.from_bytes(stored)
+        return self._saved.head(scope)
 
-    def restore(self, scope: Scope, head: HomeHead) -> str:
-        """Make the HOME of ``scope`` stand as ``head`` says and return its path."""
-        path = self.path(scope)
-        if self._scope == scope and self._head == head and scope.home_is_kept:
-            return path
-        self.discard()
-        trees.make_folder(path)
-        self._scope = scope
-        if head.pack is not None:
-            with _scratch(self._root) as archive:
-                self._download(scope, head.pack, archive)
-                unpack(archive, path)
-        self._head = head
-        self._fingerprint = fingerprint(path)
-        return path
+    def restore(self, scope: Scope, head: HomeHead, committed: str | None = None) -> str:
+        """Make the HOME of ``scope`` stand as it was saved and return its path.
 
-    def save(self, scope: Scope) -> SavedHome | None:
-        """Store the archive of a changed HOME; None where it has not changed.
+        Args:
+            scope: whose it is.
+            head: what ``fetch_head`` returned.
+            committed: what the commit that the cell starts from names; it is brought in where the
+                head does not include it, because the head was not written after that commit.
 
         Raises:
+            StorageUnavailable: it cannot be read.
+        """
+        live = self._live.get(scope)
+        if not scope.home_is_kept:
+            self._bring(scope, head, None, None)
+            return self.path(scope)
+        if not head.includes(committed):
+            head = self._saved.bring_in(scope, head, committed or "")
+        if live is None:
+            self._bring(scope, head, None, self._parked.take(scope))
+        elif not live.trusted or live.digest != head.manifest:
+            self._bring(scope, head, live, None)
+        else:
+            live.head = head
+            self._live.move_to_end(scope)
+        return self.path(scope)
+
+    def save(self, scope: Scope) -> SavedHome | None:
+        """Store what a cell changed in its HOME; None where it changed nothing.
+
+        Raises:
+            HomeTooLarge: it is over the limit: nothing is saved, and the next cell finds it as it
+                was before this one.
             StorageUnavailable: it could not be stored.
         """
-        if not scope.home_is_kept or self._scope != scope:
+        live = self._live.get(scope)
+        if not scope.home_is_kept or live is None:
             return None
+        if not trees.is_folder(live.path):
+            trees.make_folder(live.path)
+        written = live.watch.written()
+        seen = home_tree.look(live.path)
+        self._refuse(live, seen)
+        found = home_saving.suspects(seen, live.facts, live.manifest.entries, written)
+        if not found:
+            return None
+        live.trusted = False
+        self._check_size(seen, found)
+        writer = PackWriter(self._store, self._bucket, scope, self._pool)
+        try:
+            result = home_saving.harvest(live.path, found, seen, live.manifest.entries, writer)
+            entries = result.named(writer.close())
+            facts = seen.facts | result.facts
+            if _are_same(entries, live.manifest.entries):
+                live.facts, live.trusted = facts, True
+                return None
+            manifest, digest, stored = home_manifest.succeed(entries, live.digest, live.manifest)
+            self._saved.put_manifest(scope, digest, stored)
+        finally:
+            writer.wait()
+        return SavedHome(manifest=manifest, digest=digest, facts=facts)
+
+    def publish(self, scope: Scope, saved: SavedHome) -> list[str]:
+        """Make ``home/head`` include what was saved, after the commit that names it.
+
+        Returns:
+            What to tell the user: that another cell changed HOME at the same time.
+
+        Raises:
+            StorageUnavailable: the head could not be written; the next cell tries again.
+        """
+        live = self._live[scope]
+        live.manifest, live.digest, live.facts = saved.manifest, saved.digest, saved.facts
+        live.trusted = True
+        live.watch.cover(live.path, Seen(facts=saved.facts).folders(live.path))
+        head, both = self._saved.publish(scope, live.head, saved.digest, saved.manifest)
+        live.head = head
+        if head.manifest == saved.digest:
+            return []
+        told = "another cell of this scope changed HOME at the same time: both changes are kept"
+        if both:
+            told += f"; of {_some(both)}, which both changed, this cell's version is in force"
+        return [told]
+
+    def distrust(self, scope: Scope) -> None:
+        """A cell that does not commit ran: what it changed is undone before the next one."""
+        if scope in self._live:
+            self._live[scope].trusted = False
+
+    def discard(self, scope: Scope) -> None:
+        """Remove a HOME from disk; the next cell restores what was saved."""
+        live = self._live.pop(scope, None)
+        if live is not None:
+            live.watch.close()
+            trees.remove(live.path)
+
+    def _bring(
+        self, scope: Scope, head: HomeHead, live: _Live | None, parked: ParkedHome | None
+    ) -> None:
+        wanted = self._known_manifest(scope, head.manifest, live, parked)
+        try:
+            self._bring_once(scope, head, wanted, live, parked)
+        except OSError as error:
+            self.discard(scope)
+            trees.remove(self.path(scope))
+            if error.errno != errno.ENOSPC:
+                raise
+            self.make_room(wanted.size_bytes)
+            self._bring_once(scope, head, wanted, None, parked)
+        finally:
+            if parked is not None:
+                parked.close()
+
+    def _bring_once(
+        self,
+        scope: Scope,
+        head: HomeHead,
+        wanted: HomeManifest,
+        live: _Live | None,
+        parked: ParkedHome | None,
+    ) -> None:
         path = self.path(scope)
-        if not os.path.isdir(path) or os.path.islink(path):  # noqa: PTH112, PTH114
+        on_disk: dict[str, Facts] = {}
+        current: dict[str, HomeEntry] = {}
+        if live is None:
+            self.discard(scope)
             trees.make_folder(path)
-        now = fingerprint(path)
-        if now == self._fingerprint:
-            return None
-        if not os.listdir(path):  # noqa: PTH208
-            return SavedHome(head=HomeHead(), fingerprint=now)
-        with _scratch(self._root) as archive:
-            pack(path, archive)
-            size = archive.tell()
-            digest = _digest(archive)
-            self._store.put(
-                self._bucket, keys.home_pack_key(scope, digest), archive, size_bytes=size
-            )
-        return SavedHome(head=HomeHead(pack=digest, size_bytes=size), fingerprint=now)
+            watch = WriteWatch()
+        else:
+            watch = live.watch
+            on_disk, current = self._clean(live)
+            unchanged = len(on_disk) == len(current) and _are_same(current, wanted.entries)
+            if live.digest == head.manifest and unchanged:
+                live.head, live.trusted = head, True
+                return
+        source = Source(
+            store=self._store, bucket=self._bucket, scope=scope, pool=self._pool, parked=parked
+        )
+        home_restoring.bring_to(path, wanted.entries, source, on_disk, current)
+        seen = home_tree.look(path)
+        watch.cover(path, seen.folders(path))
+        self._live[scope] = _Live(
+            path=path,
+            manifest=wanted,
+            digest=head.manifest,
+            head=head,
+            facts=seen.facts,
+            watch=watch,
+        )
+        self._live.move_to_end(scope)
 
-    def publish(self, scope: Scope, saved: SavedHome) -> None:
-        """Make ``home/head`` name what was saved, after the commit."""
-        self._store.put(self._bucket, keys.home_head_key(scope), saved.head.to_bytes())
-        self._head = saved.head
-        self._fingerprint = saved.fingerprint
+    def _clean(self, live: _Live) -> tuple[dict[str, Facts], dict[str, HomeEntry]]:
+        """Return what is on disk, and of it what is known to be as the manifest says."""
+        written = live.watch.written()
+        if not trees.is_folder(live.path):
+            trees.make_folder(live.path)
+        seen = home_tree.look(live.path)
+        self._refuse(live, seen)
+        if written is None and not live.trusted:
+            return seen.facts, {}
+        clean = {
+            path: live.manifest.entries[path]
+            for path, facts in seen.facts.items()
+            if live.facts.get(path) == facts
+            and path not in (written or ())
+            and path in live.manifest.entries
+        }
+        return seen.facts, clean
 
-    def discard(self) -> None:
-        """Remove the HOME on disk; the next cell restores what was saved."""
-        if self._scope is not None:
-            trees.remove(self.path(self._scope))
-        self._scope = None
-        self._head = None
-        self._fingerprint = ""
+    def _park(self, scope: Scope) -> None:
+        live = self._live[scope]
+        if scope.home_is_kept:
+            _, clean = self._clean(live)
+            files = [path for path, entry in clean.items() if entry.kind == "file"]
+            self._parked.park(scope, live.path, live.manifest, live.digest, files)
+        self.discard(scope)
 
-    def _download(self, scope: Scope, pack_digest: str, archive: BinaryIO) -> None:
-        digest = hashlib.sha256()
+    def _refuse(self, live: _Live, seen: Seen) -> None:
+        for path in seen.refused:
+            trees.remove(f"{live.path}/{path}")
+        if seen.refused:
+            logger.info("special files of a HOME are removed", extra={"count": len(seen.refused)})
 
-        def write(chunk: bytes) -> None:
-            digest.update(chunk)
-            archive.write(chunk)
+    def _check_size(self, seen: Seen, found: home_saving.Suspects) -> None:
+        limit, count = self._limits.saved_bytes, len(seen.facts)
+        if seen.size_bytes <= limit and count <= MAX_ENTRIES:
+            return
+        sizes = {path: f[2] for path, f in seen.facts.items() if stat.S_ISREG(f[0])}
+        folders = ", ".join(
+            f"{name} {size / 1e6:.1f} MB"
+            for name, size in largest_folders(sizes, SHOWN_NAMES, SHOWN_DEPTH)
+        )
+        lost = [path for path in found.changed if path in sizes]
+        raise HomeTooLarge(
+            f"HOME measures {seen.size_bytes / 1e6:.1f} MB in {count} files and folders, the limit "
+            f"is {limit / 1e6:.1f} MB and {MAX_ENTRIES}: what this cell changed there is not saved "
+            f"({len(lost)} files: {_some(lost)}), the next cell finds HOME as it was before; "
+            f"the largest folders: {folders}"
+        )
 
-        key = keys.home_pack_key(scope, pack_digest)
-        self._store.download(self._bucket, key, write)
-        if digest.hexdigest() != pack_digest:
-            raise StorageUnavailable("the saved HOME does not have the digest that its head names")
-        archive.seek(0)
+    def _known_manifest(
+        self, scope: Scope, digest: str | None, live: _Live | None, parked: ParkedHome | None
+    ) -> HomeManifest:
+        for known in (live, parked):
+            if known is not None and known.digest == digest:
+                return known.manifest
+        return self._saved.manifest(scope, digest)
 
-
-def fingerprint(top: str) -> str:
-    """Return a value that changes when anything in the tree does.
-
-    Installed packages and caches are compared by identity, size and times, other files up to
-    8 MiB by content too: a write through a shared mapping changes no time on tmpfs.
-    """
-    digest = hashlib.sha256()
-    for found in trees.walk(top):
-        s = found.status
-        facts = (found.path, s.st_mode, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
-        if stat.S_ISDIR(s.st_mode):
-            facts = (found.path, s.st_mode, s.st_ino, 0, 0, 0)
-        digest.update(repr(facts).encode("utf-8", "surrogateescape"))
-        if (
-            stat.S_ISREG(s.st_mode)
-            and s.st_size <= _HASHED_BYTES
-            and not found.path.startswith(_LIBRARY_PREFIXES)
-        ):
-            with trees.reading(found.name, found.folder) as descriptor:
-                digest.update(_hash_of(descriptor))
-    return digest.hexdigest()
-
-
-def pack(top: str, archive: BinaryIO) -> None:
-    """Write folders, regular files and symlinks under ``top`` to ``archive`` as tar."""
-    skipped = 0
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for found in trees.walk(top):
-            info = _member(found)
-            if info is None:
-                skipped += 1
-            elif info.isreg():
-                with (
-                    trees.reading(found.name, found.folder) as descriptor,
-                    open(descriptor, "rb", closefd=False) as file,
-                ):
-                    tar.addfile(info, file)
-            else:
-                tar.addfile(info)
-    if skipped:
-        logger.info("special files of a HOME are not saved", extra={"count": skipped})
-
-
-def unpack(archive: BinaryIO, top: str) -> None:
-    """Write the members of ``archive`` under the new folder ``top``.
-
-    Symlinks come last, so that no member is ever written through one.
-    """
-    links: list[tarfile.TarInfo] = []
-    folders: list[tarfile.TarInfo] = []
-    with tarfile.open(fileobj=archive, mode="r:") as tar:
-        for info in tar:
-            path = _target(top, info.name)
-            if info.isdir():
-                os.makedirs(path, 0o700, exist_ok=True)  # noqa: PTH103
-                folders.append(info)
-            elif info.issym():
-                links.append(info)
-            elif info.isreg():
-                _write(path, cast("IO[bytes]", tar.extractfile(info)), info)
-    for info in links:
-        Path(_target(top, info.name)).symlink_to(info.linkname)
-    for info in reversed(folders):
-        path = _target(top, info.name)
-        os.chmod(path, info.mode & 0o777)  # noqa: PTH101
-        os.utime(path, (info.mtime, info.mtime))
+    def _free_bytes(self) -> int:
+        found = os.statvfs(self._root)
+        return found.f_bavail * found.f_frsize
 
 
-def _member(found: trees.Found) -> tarfile.TarInfo | None:
-    info = tarfile.TarInfo(found.path)
-    info.mode = stat.S_IMODE(found.status.st_mode) & 0o777
-    info.mtime = found.status.st_mtime
-    if stat.S_ISDIR(found.status.st_mode) and found.walked:
-        info.type = tarfile.DIRTYPE
-    elif stat.S_ISLNK(found.status.st_mode):
-        info.type = tarfile.SYMTYPE
-        info.linkname = os.readlink(found.name, dir_fd=found.folder)
-    elif stat.S_ISREG(found.status.st_mode):
-        info.size = found.status.st_size
-    else:
-        return None
-    return info
+def _are_same(one: Mapping[str, HomeEntry], other: Mapping[str, HomeEntry]) -> bool:
+    return one.keys() == other.keys() and all(e.is_same(other[p]) for p, e in one.items())
 
 
-def _write(path: str, source: IO[bytes], info: tarfile.TarInfo) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        while chunk := source.read(1024 * 1024):
-            file.write(chunk)
-        os.fchmod(descriptor, info.mode & 0o777)
-        file.flush()
-        os.utime(descriptor, (info.mtime, info.mtime))
-
-
-def _target(top: str, name: str) -> str:
-    if name.startswith("/") or ".." in name.split("/"):
-        raise StorageUnavailable("the saved HOME holds a name outside of it")
-    return f"{top}/{name}"
-
-
-def _scratch(root: str) -> BinaryIO:
-    flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
-    return os.fdopen(os.open(root, flags, 0o600), "w+b")
-
-
-def _digest(archive: BinaryIO) -> str:
-    archive.seek(0)
-    digest = hashlib.sha256()
-    while chunk := archive.read(1024 * 1024):
-        digest.update(chunk)
-    archive.seek(0)
-    return digest.hexdigest()
-
-
-def _hash_of(descriptor: int) -> bytes:
-    digest = hashlib.sha256()
-    while chunk := os.read(descriptor, 1024 * 1024):
-        digest.update(chunk)
-    return digest.digest()
+def _some(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - SHOWN_NAMES} more" if len(paths) > SHOWN_NAMES else ""
+    return ", ".join(repr(path) for path in paths[:SHOWN_NAMES]) + more
 
 
 def user_site_names(home: str) -> Iterator[str]:

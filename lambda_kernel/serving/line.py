@@ -16,9 +16,10 @@ from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.connectors import ConnectorValues
 from lambda_kernel.serving.homes import SavedHome
 from lambda_kernel.serving.masking import Masker
-from lambda_kernel.serving.mirror import Mirrored, MirrorPlan, Stored
+from lambda_kernel.serving.mirror import Mirrored, MirrorPlan
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.runtime_api import Event
+from lambda_kernel.serving.storing import Stored
 
 if TYPE_CHECKING:
     from lambda_kernel.serving.container import Container
@@ -134,7 +135,8 @@ class Cell:
     def outcome(self, status: Status, message: str = "") -> Outcome:
         """Return the outcome as of now."""
         end, container = self.end, self.container
-        saved = self.saved_home.head if self.saved_home else container.homes.head
+        scope, saved = self.invocation.scope, self.saved_home
+        home_head = saved.digest if saved is not None else container.homes.saved_digest(scope)
         return Outcome(
             status=status,
             started=self.started,
@@ -142,7 +144,7 @@ class Cell:
             head=self.head,
             message=self.masker.text(message),
             files=tuple(self.stored.changes),
-            home_head=saved.pack if self.invocation.scope.home_is_kept else None,
+            home_head=home_head if scope.home_is_kept else None,
             lost=end.snapshot.lost if end is not None and end.snapshot is not None else (),
             probe=container.probe,
             timings_ms=dict(self.timings_ms),

@@ -103,10 +103,13 @@ def parents(path: str) -> Iterable[str]:
         yield path
 
 
-def largest_folders(sizes: Mapping[str, int], count: int = 5) -> list[tuple[str, int]]:
-    """Return the largest top-level folders (and files) of a listing, with their bytes."""
+def largest_folders(
+    sizes: Mapping[str, int], count: int = 5, depth: int = 1
+) -> list[tuple[str, int]]:
+    """Return the largest folders, ``depth`` levels down, of a listing (and files above them)."""
     totals: dict[str, int] = {}
     for path, size in sizes.items():
-        top = path.partition("/")[0] + ("/" if "/" in path else "")
+        parts = path.split("/")
+        top = "/".join(parts[:depth]) + ("/" if len(parts) > depth else "")
         totals[top] = totals.get(top, 0) + size
     return sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:count]

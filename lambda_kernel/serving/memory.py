@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -64,17 +65,28 @@ class MemoryObjectStore:
         self.download(bucket, key, chunks.append)
         return b"".join(chunks)
 
-    def download(self, bucket: str, key: str, write: Callable[[bytes], object]) -> StoredObject:
+    def download(
+        self,
+        bucket: str,
+        key: str,
+        write: Callable[[bytes], object],
+        span: tuple[int, int] | None = None,
+    ) -> StoredObject:
         """Hand the bytes of an object to ``write`` (raises ObjectNotFound)."""
         self._call("get", key)
         found = self.versions.get((bucket, key))
         if not found or found[-1].body is None:
             raise ObjectNotFound(f"there is no object {key}")
         newest = found[-1]
-        write(found[-1].body)
+        start, length = span or (0, len(found[-1].body))
+        write(found[-1].body[start : start + length])
         return StoredObject(
             etag=newest.etag, version_id=newest.version_id, metadata=newest.metadata
         )
+
+    def head(self, bucket: str, key: str) -> StoredObject:
+        """Return what comes with an object, without its bytes (raises ObjectNotFound)."""
+        return self.download(bucket, key, len)
 
     def put(
         self,
@@ -83,18 +95,24 @@ class MemoryObjectStore:
         body: bytes | BinaryIO,
         *,
         size_bytes: int | None = None,
+        sha256: str | None = None,
         metadata: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         if_absent: bool = False,
+        if_match: str | None = None,
     ) -> StoredObject:
         """Store ``body`` (raises PreconditionFailed)."""
         self._call("put", key)
         content = body if isinstance(body, bytes) else body.read()
         if size_bytes is not None and len(content) != size_bytes:
             raise StorageUnavailable(f"{key}: {len(content)} bytes came, not {size_bytes}")
+        if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+            raise StorageUnavailable(f"{key}: not the bytes that were announced")
         with self._lock:
             found = self.versions.setdefault((bucket, key), [])
-            if if_absent and found and found[-1].body is not None:
+            newest = found[-1] if found and found[-1].body is not None else None
+            wrong = if_match is not None and (newest is None or newest.etag != if_match)
+            if wrong or (if_absent and newest is not None):
                 raise PreconditionFailed(f"another writer holds {key}")
             self._count += 1
             version = Version(
@@ -116,6 +134,14 @@ class MemoryObjectStore:
             self.versions.setdefault((bucket, key), []).append(marker)
         return marker.version_id
 
+    def delete_many(self, bucket: str, object_keys: Sequence[str]) -> dict[str, str | None]:
+        """Add delete markers; keys whose deletion ``refuse`` refuses are left out."""
+        markers: dict[str, str | None] = {}
+        for key in object_keys:
+            with contextlib.suppress(StorageUnavailable):
+                markers[key] = self.delete(bucket, key)
+        return markers
+
     def restore(
         self, bucket: str, key: str, version_id: str, tags: Mapping[str, str] | None = None
     ) -> None:
@@ -127,10 +153,14 @@ class MemoryObjectStore:
             raise ObjectNotFound(f"there is no version {version_id} of {key}")
         self.put(bucket, key, old.body, metadata=old.metadata, tags=tags)
 
-    def list(self, bucket: str, prefix: str) -> Iterator[ListedObject]:
-        """Yield what is under ``prefix``, in key order."""
+    def list(
+        self, bucket: str, prefix: str, after: str = "", until: str = ""
+    ) -> Iterator[ListedObject]:
+        """Yield what is under ``prefix``, in key order, after one key and until another."""
         self._call("list", prefix)
         for key in self.keys(bucket, prefix):
+            if key <= after or (until and key > until):
+                continue
             newest = self.versions[bucket, key][-1]
             yield ListedObject(
                 key=key,

@@ -1,31 +1,25 @@
-"""The workspace as a working directory: mirrored in before a cell, what changed stored after it."""
+"""The workspace as a working directory, before a cell: listed, fetched, linked in."""
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 from lambda_kernel.contract import names
-from lambda_kernel.contract.commit import CommittedFile
-from lambda_kernel.contract.outcome import FileChange
-from lambda_kernel.serving import manifest, trees
-from lambda_kernel.serving.cache import CachedFile, DownloadCache, metadata_of, state_of
-from lambda_kernel.serving.errors import StorageUnavailable, WorkspaceTooLarge
-from lambda_kernel.serving.governed import GOVERNED, GovernedScan, is_governed
-from lambda_kernel.serving.manifest import Changes, FileState, Tree
-from lambda_kernel.serving.objects import ListedObject, ObjectStore, StoredObject
+from lambda_kernel.serving import manifest
+from lambda_kernel.serving.cache import CachedFile, DownloadCache
+from lambda_kernel.serving.errors import WorkspaceTooLarge
+from lambda_kernel.serving.governed import GOVERNED, is_governed
+from lambda_kernel.serving.manifest import FileState, Tree
+from lambda_kernel.serving.objects import ListedObject, ObjectStore
 from lambda_kernel.serving.parallel import Pool
 
-INLINE_BODY_BYTES = 1024 * 1024
+PAGE_KEYS = 1000
+"""Source: AWS S3, ListObjectsV2."""
 SHOWN_NAMES = 10
-
-ListingTask: TypeAlias = "Future[tuple[Listing, int]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +32,7 @@ class MirrorPlan:
         projects: only these folders of it; none = everything.
         governed: a prefix that is mirrored read-only at ``.governed``, or None.
         tags: tags of everything stored.
+        cell: stamp of everything stored: which cell did it.
         workdir: the directory.
         max_bytes: what it may measure.
     """
@@ -47,6 +42,7 @@ class MirrorPlan:
     projects: tuple[str, ...] = ()
     governed: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    cell: str = ""
     workdir: str
     max_bytes: int
 
@@ -59,6 +55,11 @@ class Listing:
     folders: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
 
+    @property
+    def size_bytes(self) -> int:
+        """What the files measure together."""
+        return sum(listed.size_bytes for listed in self.files.values())
+
 
 @dataclass(slots=True)
 class Mirrored:
@@ -68,71 +69,128 @@ class Mirrored:
         tree: its files and stored folders.
         governed: what is under ``.governed``, which is never stored: path to file.
         versions: path to version id.
+        etags: path to ETag.
         notices: what could not be mirrored, for people.
     """
 
     tree: Tree = field(default_factory=Tree)
     governed: dict[str, FileState] = field(default_factory=dict)
     versions: dict[str, str | None] = field(default_factory=dict)
+    etags: dict[str, str] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Stored:
-    """What was stored after the cell; filled as the uploads succeed.
+def list_stored(
+    store: ObjectStore, plan: MirrorPlan, pool: Pool, bounds: dict[str, tuple[str, ...]]
+) -> Listing:
+    """Return what the plan's prefixes hold; names that no file may have are set aside.
 
-    Attributes:
-        changes: for the outcome.
-        versions: path to the version id of each file that was uploaded.
+    Args:
+        store: S3.
+        plan: what is mirrored.
+        pool: threads for the pages of long listings.
+        bounds: where earlier listings were cut, by prefix; brought up to date.
     """
-
-    changes: list[FileChange] = field(default_factory=list)
-    versions: dict[str, str | None] = field(default_factory=dict)
-
-
-def start_listing(store: ObjectStore, plan: MirrorPlan, pool: Pool) -> list[ListingTask]:
-    """Begin to list the plan's prefixes, all at once; ``merged`` takes what they return."""
-    return [
-        pool.start(_list_prefix, store, plan.bucket, prefix, under)
-        for prefix, under in _prefixes(plan)
-    ]
-
-
-def merged(parts: Iterable[Listing], plan: MirrorPlan) -> Listing:
-    """Return what the plan's prefixes hold; names that no file may have are set aside."""
-    whole = Listing()
-    for part in parts:
-        whole.files |= part.files
-        whole.folders |= part.folders
-        whole.refused += part.refused
+    listing = Listing()
+    prefixes = [(f"{plan.root}{project}/", f"{project}/") for project in plan.projects]
+    prefixes = prefixes or [(plan.root, "")]
     if plan.governed is not None:
-        whole.folders.add(GOVERNED)
-    return whole
+        prefixes.append((plan.governed, f"{GOVERNED}/"))
+
+    def page(prefix: str, after: str, until: str) -> list[ListedObject]:
+        return list(store.list(plan.bucket, prefix, after, until))
+
+    pages = []
+    for prefix, under in prefixes:
+        cuts = bounds.get(prefix, ())
+        for after, until in zip(("", *cuts), (*cuts, ""), strict=True):
+            pages.append((prefix, under, pool.start(page, prefix, after, until)))
+    found = pool.wait_all([future for _, _, future in pages])
+    for (prefix, under, _), listed in zip(pages, found, strict=True):
+        _sort_in(listing, prefix, under, listed)
+    for prefix, _ in prefixes:
+        keys = [
+            entry.key
+            for (name, _, _), listed in zip(pages, found, strict=True)
+            if name == prefix
+            for entry in listed
+        ]
+        bounds[prefix] = tuple(keys[PAGE_KEYS - 1 :: PAGE_KEYS])
+    if plan.governed is not None:
+        listing.folders.add(GOVERNED)
+    return listing
 
 
 def mirror_in(
-    store: ObjectStore, plan: MirrorPlan, listing: Listing, cache: DownloadCache, pool: Pool
+    store: ObjectStore,
+    plan: MirrorPlan,
+    listing: Listing,
+    cache: DownloadCache,
+    pool: Pool,
+    undo: Callable[[Mapping[str, str]], Iterable[str]] = lambda stamps: (),
 ) -> Mirrored:
     """Fill the (new, empty) working directory from the listing.
+
+    Args:
+        store: S3.
+        plan: what is mirrored.
+        listing: what there is.
+        cache: of files.
+        pool: threads for downloads.
+        undo: given the stamp of each file, undoes in S3 what belongs to no session; returns the
+            paths that it changed.
 
     Raises:
         WorkspaceTooLarge: it does not fit.
     """
     sizes = {path: listed.size_bytes for path, listed in listing.files.items()}
-    total = sum(sizes.values())
-    if total > plan.max_bytes:
+    if listing.size_bytes > plan.max_bytes:
         raise _too_large(sizes, plan.max_bytes)
-    mirrored = Mirrored(notices=_refusals(listing.refused, "are not mirrored"))
-    blocked = {folder for path in listing.files for folder in manifest.parents(path)}
-    blocked |= listing.folders
-    for path in sorted(blocked & listing.files.keys()):
+    mirrored = Mirrored(notices=refusals(listing.refused, "are not mirrored"))
+    _make_folders(plan, listing, mirrored)
+    try:
+        found = _fetched(store, plan, listing, cache, pool)
+        undone = sorted(undo({p: e.cell for p, e in found.items() if not is_governed(p)}))
+        if undone:
+            mirrored.notices.append(
+                f"stored by a cell that was lost, and now as before it: {some(map(repr, undone))}"
+            )
+            _list_again(store, plan, listing, undone)
+            found = _fetched(store, plan, listing, cache, pool)
+        for path, entry in found.items():
+            _link(cache, entry, plan, path)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise _too_large(sizes, plan.max_bytes) from error
+        raise
+    own = {path: entry for path, entry in found.items() if not is_governed(path)}
+    mirrored.governed = {path: e.state for path, e in found.items() if is_governed(path)}
+    mirrored.tree = Tree(
+        files={path: entry.state for path, entry in own.items()},
+        folders=frozenset(f for f in listing.folders if not is_governed(f)),
+    )
+    mirrored.versions = {path: entry.version_id for path, entry in own.items()}
+    mirrored.etags = {path: entry.etag for path, entry in own.items()}
+    return mirrored
+
+
+def _make_folders(plan: MirrorPlan, listing: Listing, mirrored: Mirrored) -> None:
+    folders = {folder for path in listing.files for folder in manifest.parents(path)}
+    folders |= listing.folders
+    for path in sorted(folders & listing.files.keys()):
         del listing.files[path]
         mirrored.notices.append(f"{path!r} is stored as a file and as a folder: mirrored as folder")
-    for folder in sorted(blocked):
+    for folder in sorted(folders):
         Path(plan.workdir, folder).mkdir(mode=0o755, parents=True, exist_ok=True)
+
+
+def _fetched(
+    store: ObjectStore, plan: MirrorPlan, listing: Listing, cache: DownloadCache, pool: Pool
+) -> dict[str, CachedFile]:
     found = {path: cache.find(listed) for path, listed in listing.files.items()}
     missing = [path for path, entry in found.items() if entry is None]
-    cache.make_room(max(0, plan.max_bytes - sum(sizes[path] for path in missing)))
+    need = sum(listing.files[path].size_bytes for path in missing)
+    cache.make_room(max(0, plan.max_bytes - need))
 
     def fetch(path: str) -> None:
         listed = listing.files[path]
@@ -140,170 +198,30 @@ def mirror_in(
             listed, lambda write: store.download(plan.bucket, listed.key, write)
         )
 
-    try:
-        pool.map(fetch, missing)
-        for path, entry in found.items():
-            if entry is not None:
-                _link(cache, entry, plan, path)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise _too_large(sizes, plan.max_bytes) from error
-        raise
-    entries = {path: entry for path, entry in found.items() if entry is not None}
-    own = {path: entry for path, entry in entries.items() if not is_governed(path)}
-    mirrored.governed = {p: e.state for p, e in entries.items() if is_governed(p)}
-    mirrored.tree = Tree(
-        files={path: entry.state for path, entry in own.items()},
-        folders=frozenset(f for f in listing.folders if not is_governed(f)),
-    )
-    mirrored.versions = {path: entry.version_id for path, entry in own.items()}
-    return mirrored
+    pool.map(fetch, missing)
+    return {path: entry for path, entry in found.items() if entry is not None}
 
 
-def scan(plan: MirrorPlan, mirrored: Mirrored, cache: DownloadCache) -> tuple[Tree, list[str]]:
-    """Return the working directory as the cell left it, every file hashed, and notices.
-
-    Contents are compared, not times: on tmpfs a write through a shared mapping changes no time.
-    """
-    files: dict[str, FileState] = {}
-    folders: set[str] = set()
-    refused: list[str] = []
-    skipped: list[str] = []
-    governed = GovernedScan(plan.governed or "", mirrored.governed, cache)
-    for found in trees.walk(plan.workdir):
-        if is_governed(found.path):
-            governed.see(found)
-            continue
-        problem = names.file_key_problem(found.path)
-        if problem is not None or not found.walked:
-            refused.append(f"{found.path!r} {problem}")
-        elif stat.S_ISDIR(found.status.st_mode):
-            folders.add(found.path)
-        elif not stat.S_ISREG(found.status.st_mode):
-            skipped.append(repr(found.path))
-        else:
-            state = state_of(found)
-            files[found.path] = state
-            if mirrored.tree.files.get(found.path) == state:
-                cache.vouch(plan.root + found.path, found.status.st_ino, state)
-    notices = _refusals(refused, "are not stored")
-    if skipped:
-        notices.append(f"symlinks, FIFOs, sockets and devices are not stored: {_some(skipped)}")
-    changed = governed.changed()
-    if changed:
-        notices.append(f"changes under {GOVERNED}/ are not stored: {_some(changed)}")
-    return Tree(files=files, folders=frozenset(folders)), notices
-
-
-def store_changes(
-    store: ObjectStore,
-    plan: MirrorPlan,
-    changes: Changes,
-    cache: DownloadCache,
-    pool: Pool,
-    stored: Stored,
+def _list_again(
+    store: ObjectStore, plan: MirrorPlan, listing: Listing, paths: Iterable[str]
 ) -> None:
-    """Upload and delete in parallel; ``stored`` tells what was done, also after an exception."""
-
-    def upload(change: manifest.Upload) -> None:
-        key = plan.root + change.path
-        state = change.state
-        with trees.reading_beneath(plan.workdir, change.path) as descriptor:
-            result = _put_file(store, plan, key, descriptor, state)
-        cache_path = os.path.join(plan.workdir, change.path)
-        stored.versions[change.path] = result.version_id
-        stored.changes.append(
-            FileChange(
-                path=change.path,
-                change=change.change,
-                key=key,
-                version_id=result.version_id,
-                digest=state.digest,
-                size_bytes=state.size_bytes,
-            )
-        )
-        cache.adopt(key, cache_path, state, result)
-
-    def delete(path: str) -> None:
-        key = plan.root + path
-        version_id = store.delete(plan.bucket, key)
-        stored.changes.append(
-            FileChange(path=path, change="deleted", key=key, version_id=version_id)
-        )
-
-    def make_folder(path: str) -> None:
-        key = f"{plan.root}{path}/"
-        result = store.put(plan.bucket, key, b"", tags=plan.tags)
-        stored.changes.append(
-            FileChange(path=f"{path}/", change="created", key=key, version_id=result.version_id)
-        )
-
-    tasks = [pool.start(upload, change) for change in changes.uploads]
-    tasks += [pool.start(delete, path) for path in changes.deletions]
-    tasks += [pool.start(make_folder, path) for path in changes.new_folders]
-    tasks += [pool.start(delete, f"{path}/") for path in changes.removed_folders]
-    pool.wait_all(tasks)
-    stored.changes.sort(key=lambda change: change.path)
-
-
-def roll_back(
-    store: ObjectStore, plan: MirrorPlan, mirrored: Mirrored, stored: Stored, pool: Pool
-) -> list[str]:
-    """Undo what was stored for a cell that did not commit; return the paths that stay changed.
-
-    What the cell wrote remains as an older version of its key.
-    """
-
-    def undo(change: FileChange) -> str | None:
-        old = mirrored.versions.get(change.path)
-        try:
-            if old is not None:
-                store.restore(plan.bucket, change.key, old, tags=plan.tags)
-            elif change.change == "created":
-                store.delete(plan.bucket, change.key)
-            else:
-                return change.path
-        except StorageUnavailable:
-            return change.path
-        return None
-
-    return [path for path in pool.map(undo, stored.changes) if path is not None]
-
-
-def committed_files(
-    plan: MirrorPlan, after: Tree, mirrored: Mirrored, stored: Stored
-) -> tuple[CommittedFile, ...]:
-    """Return every file of the working directory as the commit names it."""
-    versions = {**mirrored.versions, **stored.versions}
-    return tuple(
-        CommittedFile(
-            key=plan.root + path,
-            version_id=versions.get(path),
-            digest=state.digest,
-            size_bytes=state.size_bytes,
-        )
-        for path, state in after.files.items()
-    )
+    for path in paths:
+        key = listing.files.pop(path).key
+        for listed in store.list(plan.bucket, key, until=key):
+            listing.files[path] = listed
 
 
 def _link(cache: DownloadCache, entry: CachedFile, plan: MirrorPlan, path: str) -> None:
-    target = Path(plan.workdir, path)
-    cache.link(entry, str(target))
+    target = f"{plan.workdir}/{path}"
+    cache.link(entry, target)
     if is_governed(path):
         # A cell may have changed these of the cached file: nobody stores what it does here.
-        target.chmod(entry.state.mode & ~0o222)
+        Path(target).chmod(entry.state.mode & ~0o222)
         os.utime(target, ns=(entry.state.mtime_ns, entry.state.mtime_ns))
 
 
-def _prefixes(plan: MirrorPlan) -> list[tuple[str, str]]:
-    own = [(f"{plan.root}{project}/", f"{project}/") for project in plan.projects]
-    own = own or [(plan.root, "")]
-    return own if plan.governed is None else [*own, (plan.governed, f"{GOVERNED}/")]
-
-
-def _list_prefix(store: ObjectStore, bucket: str, prefix: str, under: str) -> Listing:
-    listing = Listing()
-    for listed in store.list(bucket, prefix):
+def _sort_in(listing: Listing, prefix: str, under: str, found: Iterable[ListedObject]) -> None:
+    for listed in found:
         path = under + listed.key[len(prefix) :]
         bare = path.rstrip("/") if path.endswith("/") else path
         if not bare or path == under:
@@ -317,22 +235,18 @@ def _list_prefix(store: ObjectStore, bucket: str, prefix: str, under: str) -> Li
             listing.folders.add(bare)
         else:
             listing.files[path] = listed
-    return listing
 
 
-def _put_file(
-    store: ObjectStore, plan: MirrorPlan, key: str, descriptor: int, state: FileState
-) -> StoredObject:
-    with open(descriptor, "rb", closefd=False) as file:
-        small = state.size_bytes <= INLINE_BODY_BYTES
-        return store.put(
-            plan.bucket,
-            key,
-            file.read() if small else file,
-            size_bytes=state.size_bytes,
-            metadata=metadata_of(state),
-            tags=plan.tags,
-        )
+def refusals(refused: list[str], what: str) -> list[str]:
+    """Return a notice about refused names, where there are any."""
+    return [f"{len(refused)} files {what}: {some(refused)}"] if refused else []
+
+
+def some(texts: Iterable[str]) -> str:
+    """Return the first of many texts, and how many more there are."""
+    shown = list(texts)
+    more = f" and {len(shown) - SHOWN_NAMES} more" if len(shown) > SHOWN_NAMES else ""
+    return "; ".join(shown[:SHOWN_NAMES]) + more
 
 
 def _too_large(sizes: Mapping[str, int], max_bytes: int) -> WorkspaceTooLarge:
@@ -343,13 +257,3 @@ def _too_large(sizes: Mapping[str, int], max_bytes: int) -> WorkspaceTooLarge:
         f"the workspace measures {sum(sizes.values()) / 1e6:.1f} MB, the container has room for "
         f"{max_bytes / 1e6:.1f} MB; the largest folders: {largest}"
     )
-
-
-def _refusals(refused: list[str], what: str) -> list[str]:
-    return [f"{len(refused)} files {what}: {_some(refused)}"] if refused else []
-
-
-def _some(texts: Iterable[str]) -> str:
-    shown = list(texts)
-    more = f" and {len(shown) - SHOWN_NAMES} more" if len(shown) > SHOWN_NAMES else ""
-    return "; ".join(shown[:SHOWN_NAMES]) + more

@@ -1,22 +1,29 @@
-"""The serving process's view of S3: a narrow protocol and boto3 behind it."""
+"""The serving process's view of S3: a narrow protocol, and S3 behind it."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator, Mapping
+import base64
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlencode
+from xml.etree import ElementTree
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lambda_kernel.serving.errors import ObjectNotFound, PreconditionFailed, StorageUnavailable
+from lambda_kernel.serving.s3_requests import TAGGING, Request, S3Requests, body_chunks, parsed
 
+_META = "x-amz-meta-"
 CHUNK_BYTES = 1024 * 1024
 PART_BYTES = 64 * 1024 * 1024
 MULTIPART_BYTES = 1024**3
 """Larger files go up in parts. Source: AWS S3, one PUT takes at most 5 GiB."""
+DELETE_KEYS = 1000
+"""Source: AWS S3, DeleteObjects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +50,26 @@ class ObjectStore(Protocol):
     """S3 with the credentials of the current invocation; any method may raise StorageUnavailable.
 
     Raises:
-        ObjectNotFound: by ``get`` and ``download``, where there is no such object.
+        ObjectNotFound: by ``get``, ``head`` and ``download``, where there is no such object.
     """
 
     def get(self, bucket: str, key: str) -> bytes:
         """Return the bytes of a small object."""
 
-    def download(self, bucket: str, key: str, write: Callable[[bytes], object]) -> StoredObject:
-        """Hand the bytes of an object to ``write``, chunk by chunk."""
+    def download(
+        self,
+        bucket: str,
+        key: str,
+        write: Callable[[bytes], object],
+        span: tuple[int, int] | None = None,
+    ) -> StoredObject:
+        """Hand the bytes of an object to ``write``, chunk by chunk.
+
+        ``span`` is offset and length of the part that is wanted; None = all of it.
+        """
+
+    def head(self, bucket: str, key: str) -> StoredObject:
+        """Return what comes with an object, without its bytes (raises ObjectNotFound)."""
 
     def put(
         self,
@@ -59,48 +78,85 @@ class ObjectStore(Protocol):
         body: bytes | BinaryIO,
         *,
         size_bytes: int | None = None,
+        sha256: str | None = None,
         metadata: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         if_absent: bool = False,
+        if_match: str | None = None,
     ) -> StoredObject:
         """Store ``body`` (a file: from its position, ``size_bytes`` long).
 
+        Where ``sha256`` is known, AWS refuses other bytes. ``if_match`` is the ETag that the object
+        must have now.
+
         Raises:
-            PreconditionFailed: ``if_absent`` and the object exists.
+            PreconditionFailed: ``if_absent`` and the object exists, or not ``if_match``.
         """
 
     def delete(self, bucket: str, key: str) -> str | None:
         """Delete the object and return the version id of the delete marker."""
+
+    def delete_many(self, bucket: str, object_keys: Sequence[str]) -> dict[str, str | None]:
+        """Delete at most DELETE_KEYS objects by one request.
+
+        Returns:
+            The version id of the delete marker by key, without the keys that were refused.
+        """
 
     def restore(
         self, bucket: str, key: str, version_id: str, tags: Mapping[str, str] | None = None
     ) -> None:
         """Make an older version the newest again, with ``tags``."""
 
-    def list(self, bucket: str, prefix: str) -> Iterator[ListedObject]:
-        """Yield what is under ``prefix``, in key order."""
+    def list(
+        self, bucket: str, prefix: str, after: str = "", until: str = ""
+    ) -> Iterator[ListedObject]:
+        """Yield what is under ``prefix``, in key order.
+
+        Keys up to ``after`` are left out, and those after ``until``; empty = no bound.
+        """
 
 
 class S3ObjectStore:
-    """ObjectStore on S3 by one boto3 client."""
+    """ObjectStore on S3.
 
-    def __init__(self, client: Any) -> None:
+    Args:
+        client: boto3's, for what is rare.
+        requests: the same S3, for what is frequent.
+    """
+
+    def __init__(self, client: Any, requests: S3Requests) -> None:
         self._client = client
+        self._requests = requests
 
     def get(self, bucket: str, key: str) -> bytes:
         """Return the bytes of a small object (raises ObjectNotFound)."""
-        buffer = io.BytesIO()
-        self.download(bucket, key, buffer.write)
-        return buffer.getvalue()
+        return self._requests.body(Request(method="GET", bucket=bucket, key=key))[1]
 
-    def download(self, bucket: str, key: str, write: Callable[[bytes], object]) -> StoredObject:
+    def download(
+        self,
+        bucket: str,
+        key: str,
+        write: Callable[[bytes], object],
+        span: tuple[int, int] | None = None,
+    ) -> StoredObject:
         """Hand the bytes of an object to ``write`` (raises ObjectNotFound)."""
-        with _Translated(key):
-            answer = self._client.get_object(Bucket=bucket, Key=key)
-            with answer["Body"] as body:
-                for chunk in iter(lambda: body.read(CHUNK_BYTES), b""):
-                    write(chunk)
-        return _stored(answer)
+        headers = {}
+        if span is not None:
+            headers["Range"] = f"bytes={span[0]}-{span[0] + span[1] - 1}"
+        request = Request(method="GET", bucket=bucket, key=key, headers=headers)
+        answer = self._requests.send(request)
+        try:
+            for chunk in body_chunks(request, answer, CHUNK_BYTES):
+                write(chunk)
+        finally:
+            answer.release_conn()
+        return _stored(answer.headers)
+
+    def head(self, bucket: str, key: str) -> StoredObject:
+        """Return what comes with an object, without its bytes (raises ObjectNotFound)."""
+        answer, _ = self._requests.body(Request(method="HEAD", bucket=bucket, key=key))
+        return _stored(answer.headers)
 
     def put(
         self,
@@ -109,26 +165,41 @@ class S3ObjectStore:
         body: bytes | BinaryIO,
         *,
         size_bytes: int | None = None,
+        sha256: str | None = None,
         metadata: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         if_absent: bool = False,
+        if_match: str | None = None,
     ) -> StoredObject:
         """Store ``body`` (raises PreconditionFailed)."""
-        arguments: dict[str, Any] = {"Bucket": bucket, "Key": key}
-        if metadata:
-            arguments["Metadata"] = dict(metadata)
-        if tags:
-            arguments["Tagging"] = urlencode(tags)
-        with _Translated(key, tagged=bool(tags)):
-            if not isinstance(body, bytes) and (size_bytes or 0) > MULTIPART_BYTES:
-                return self._put_parts(arguments, body)
-            if if_absent:
-                arguments["IfNoneMatch"] = "*"
-            if size_bytes is not None:
-                arguments["ContentLength"] = size_bytes
-            return _stored(self._client.put_object(Body=body, **arguments))
+        if not isinstance(body, bytes) and (size_bytes or 0) > MULTIPART_BYTES:
+            arguments: dict[str, Any] = {"Bucket": bucket, "Key": key}
+            arguments |= {"Metadata": dict(metadata)} if metadata else {}
+            arguments |= {"Tagging": urlencode(tags)} if tags else {}
+            condition = {"IfNoneMatch": "*"} if if_absent else {}
+            condition |= {"IfMatch": if_match} if if_match is not None else {}
+            with _Translated(key, tagged=bool(tags)):
+                return self._put_parts(arguments, body, condition)
+        headers = {f"x-amz-meta-{name}": value for name, value in (metadata or {}).items()}
+        headers |= {"x-amz-tagging": urlencode(tags)} if tags else {}
+        headers |= {"If-None-Match": "*"} if if_absent else {}
+        headers |= {"If-Match": if_match} if if_match is not None else {}
+        answer, _ = self._requests.body(
+            Request(
+                method="PUT",
+                bucket=bucket,
+                key=key,
+                headers=headers,
+                body=body,
+                size_bytes=size_bytes,
+                sha256=sha256,
+            )
+        )
+        return _stored(answer.headers)
 
-    def _put_parts(self, arguments: dict[str, Any], body: BinaryIO) -> StoredObject:
+    def _put_parts(
+        self, arguments: dict[str, Any], body: BinaryIO, condition: dict[str, str]
+    ) -> StoredObject:
         upload_id = self._client.create_multipart_upload(**arguments)["UploadId"]
         place = {"Bucket": arguments["Bucket"], "Key": arguments["Key"], "UploadId": upload_id}
         parts = []
@@ -136,18 +207,42 @@ class S3ObjectStore:
             for number, chunk in enumerate(iter(lambda: body.read(PART_BYTES), b""), start=1):
                 answer = self._client.upload_part(Body=chunk, PartNumber=number, **place)
                 parts.append({"ETag": answer["ETag"], "PartNumber": number})
-            done = self._client.complete_multipart_upload(MultipartUpload={"Parts": parts}, **place)
+            done = self._client.complete_multipart_upload(
+                MultipartUpload={"Parts": parts}, **place, **condition
+            )
         except BaseException:
             self._client.abort_multipart_upload(**place)
             raise
-        return _stored(done)
+        headers = done["ResponseMetadata"]["HTTPHeaders"]
+        return StoredObject(
+            etag=done["ETag"], version_id=done.get("VersionId"), date=_seconds(headers.get("date"))
+        )
 
     def delete(self, bucket: str, key: str) -> str | None:
         """Delete the object and return the version id of the delete marker."""
-        with _Translated(key):
-            answer = self._client.delete_object(Bucket=bucket, Key=key)
-        version_id: str | None = answer.get("VersionId")
-        return version_id
+        answer, _ = self._requests.body(Request(method="DELETE", bucket=bucket, key=key))
+        return answer.headers.get("x-amz-version-id")
+
+    def delete_many(self, bucket: str, object_keys: Sequence[str]) -> dict[str, str | None]:
+        """Delete objects by one request; return the delete markers of those that were deleted."""
+        root = ElementTree.Element("Delete")
+        for key in object_keys:
+            ElementTree.SubElement(ElementTree.SubElement(root, "Object"), "Key").text = key
+        body = ElementTree.tostring(root, "utf-8")
+        digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        answer = self._requests.body(
+            Request(
+                method="POST",
+                bucket=bucket,
+                query={"delete": ""},
+                headers={"Content-MD5": digest},
+                body=body,
+            )
+        )[1]
+        return {
+            entry.findtext("Key", ""): entry.findtext("DeleteMarkerVersionId")
+            for entry in parsed(answer).iter("Deleted")
+        }
 
     def restore(
         self, bucket: str, key: str, version_id: str, tags: Mapping[str, str] | None = None
@@ -161,22 +256,26 @@ class S3ObjectStore:
         with _Translated(key, tagged=bool(tags)):
             self._client.copy_object(CopySource=source, **arguments)
 
-    def list(self, bucket: str, prefix: str) -> Iterator[ListedObject]:
-        """Yield what is under ``prefix``, in key order."""
-        arguments = {"Bucket": bucket, "Prefix": prefix}
+    def list(
+        self, bucket: str, prefix: str, after: str = "", until: str = ""
+    ) -> Iterator[ListedObject]:
+        """Yield what is under ``prefix``, in key order, after one key and until another."""
+        query = {"list-type": "2", "prefix": prefix}
+        if after:
+            query["start-after"] = after
         while True:
-            with _Translated(prefix):
-                answer = self._client.list_objects_v2(**arguments)
-            for entry in answer.get("Contents", ()):
-                yield ListedObject(
-                    key=entry["Key"],
-                    etag=entry["ETag"],
-                    size_bytes=entry["Size"],
-                    last_modified=entry["LastModified"].timestamp(),
-                )
-            if not answer.get("IsTruncated"):
+            page = parsed(self._requests.body(Request(method="GET", bucket=bucket, query=query))[1])
+            for entry in page.iter("Contents"):
+                listed = _listed(entry)
+                if until and listed.key > until:
+                    return
+                yield listed
+                # What follows the last key that is wanted is not asked for.
+                if listed.key == until:
+                    return
+            if page.findtext("IsTruncated") != "true":
                 return
-            arguments["ContinuationToken"] = answer["NextContinuationToken"]
+            query["continuation-token"] = page.findtext("NextContinuationToken", "")
 
 
 class _Translated:
@@ -207,16 +306,29 @@ def _refusal(error: ClientError, key: str, *, tagged: bool) -> StorageUnavailabl
         return PreconditionFailed(f"another writer holds {key}")
     text = f"S3 refused {error.operation_name} of {key}: {code or error}"
     if tagged and code in {"AccessDenied", "403"}:
-        text += "; objects of a run are tagged, which takes the permission s3:PutObjectTagging too"
+        text += "; " + TAGGING
     return StorageUnavailable(text)
 
 
-def _stored(answer: Mapping[str, Any]) -> StoredObject:
-    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    date = headers.get("date")
+def _stored(headers: Mapping[str, str]) -> StoredObject:
+    names = [name for name in headers if name.lower().startswith(_META)]
     return StoredObject(
-        etag=answer.get("ETag", ""),
-        version_id=answer.get("VersionId"),
-        metadata=answer.get("Metadata", {}),
-        date=parsedate_to_datetime(date).timestamp() if date else 0.0,
+        etag=headers.get("etag", ""),
+        version_id=headers.get("x-amz-version-id"),
+        metadata={name.lower().removeprefix(_META): headers[name] for name in names},
+        date=_seconds(headers.get("date")),
     )
+
+
+def _listed(entry: ElementTree.Element) -> ListedObject:
+    modified = entry.findtext("LastModified", "").replace("Z", "+00:00")
+    return ListedObject(
+        key=entry.findtext("Key", ""),
+        etag=entry.findtext("ETag", ""),
+        size_bytes=int(entry.findtext("Size", "0")),
+        last_modified=datetime.fromisoformat(modified).timestamp(),
+    )
+
+
+def _seconds(date: str | None) -> float:
+    return parsedate_to_datetime(date).timestamp() if date else 0.0

@@ -47,7 +47,7 @@ class CallCount:
 class Pool:
     """A fixed set of threads whose tasks carry the chain of calls."""
 
-    def __init__(self, count: CallCount, threads: int = 12) -> None:
+    def __init__(self, count: CallCount, threads: int = 24) -> None:
         self._count = count
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="aws")
 

@@ -11,7 +11,7 @@ from lambda_kernel.contract import frames, keys
 from lambda_kernel.contract.cell_protocol import CellLimits, CellRequest
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.session_policy import duration_s, session_policy
-from lambda_kernel.serving import homes, mirror, trees
+from lambda_kernel.serving import homes, leftovers, mirror, trees
 from lambda_kernel.serving.cells import CellEnd, CellLimitsInForce, CellRun, ZygoteGone
 from lambda_kernel.serving.control import INTERRUPT, InterruptWatch
 from lambda_kernel.serving.errors import CellProcessDied, CellTimeout, InvalidRequest
@@ -57,20 +57,46 @@ def _bring_in(cell: Cell) -> None:
     invocation, container = cell.invocation, cell.container
     scope, pool = invocation.scope, container.pool
     container.cache.claim(scope.user)
-    container.homes.clear_others(scope)
-    listings = mirror.start_listing(container.store, cell.plan, pool)
+    # Another scope's HOME is put away while S3 is asked.
+    clearing = pool.start(container.homes.clear_others, scope)
+    listing = pool.start(
+        mirror.list_stored, container.store, cell.plan, pool, container.cache.bounds
+    )
     head = pool.start(container.homes.fetch_head, scope)
-    waiting: list[Future[Any]] = [*listings, head]
+    waiting: list[Future[Any]] = [listing, head, clearing]
     try:
         cell.parent = container.snapshots.parent(invocation)
         cell.snapshot_in = container.snapshots.restore(scope, cell.namespace)
     finally:
-        *listed, home_head = pool.wait_all(waiting)
-    trees.make_folder(cell.plan.workdir)
-    listing = mirror.merged(listed, cell.plan)
-    cell.mirrored = mirror.mirror_in(container.store, cell.plan, listing, container.cache, pool)
-    cell.home = container.homes.restore(scope, home_head)
+        listed, home_head, _ = pool.wait_all(waiting)
+    committed = None if cell.parent is None else cell.parent.home_head
+    container.homes.make_room(listed.size_bytes)
+    restoring = pool.start(container.homes.restore, scope, home_head, committed)
+    try:
+        trees.make_folder(cell.plan.workdir)
+        cell.mirrored = mirror.mirror_in(
+            container.store,
+            cell.plan,
+            listed,
+            container.cache,
+            pool,
+            lambda stamps: leftovers.undo(_session(cell), stamps),
+        )
+    finally:
+        cell.home = pool.wait(restoring)
     container.cache.settle()
+
+
+def _session(cell: Cell) -> leftovers.Session:
+    stack = cell.container.settings.stack
+    return leftovers.Session(
+        store=cell.container.store,
+        workspaces=stack.workspaces,
+        state=stack.state,
+        invocation=cell.invocation,
+        parent=cell.parent,
+        tags=cell.plan.tags,
+    )
 
 
 def run(cell: Cell) -> None:

@@ -43,7 +43,7 @@ class Found:
 
 def walk(top: str) -> Iterator[Found]:
     """Yield everything under ``top``, folders before what is in them, in name order."""
-    descriptor = _open_folder(top)
+    descriptor = open_folder(top)
     stack = [(descriptor, "", _sorted_names(descriptor))]
     try:
         while stack:
@@ -58,7 +58,7 @@ def walk(top: str) -> Iterator[Found]:
             walked = len(os.fsencode(path)) <= MAX_PATH_BYTES
             yield Found(path, name, folder, status, walked)
             if stat.S_ISDIR(status.st_mode) and walked:
-                child = _open_folder(name, folder, status.st_mode)
+                child = open_folder(name, folder, status.st_mode)
                 stack.append((child, f"{path}/", _sorted_names(child)))
     finally:
         for folder, _, _ in stack:
@@ -88,16 +88,82 @@ def reading(name: str, folder: int | None = None) -> Iterator[int]:
 def reading_beneath(top: str, path: str) -> Iterator[int]:
     """Open the regular file ``path`` under ``top``, component by component, for reading."""
     *folders, name = path.split("/")
-    folder = _open_folder(top)
+    folder = open_folder(top)
     try:
         for part in folders:
-            inner = _open_folder(part, folder)
+            inner = open_folder(part, folder)
             os.close(folder)
             folder = inner
         with reading(name, folder) as descriptor:
             yield descriptor
     finally:
         os.close(folder)
+
+
+class FolderReader:
+    """Reads files of one tree, component by component; the folder of the last one stays open."""
+
+    def __init__(self, top: str) -> None:
+        self._top = top
+        self._prefix: str | None = None
+        self._folder = -1
+
+    @contextmanager
+    def reading(self, path: str) -> Iterator[int]:
+        """Open the regular file ``path`` under the top for reading (raises OSError)."""
+        name = self._enter(path)
+        with reading(name, self._folder) as descriptor:
+            yield descriptor
+
+    def status(self, path: str) -> os.stat_result:
+        """Return the lstat of ``path``."""
+        name = self._enter(path)
+        return os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+
+    def link_target(self, path: str) -> str:
+        """Return where the symlink ``path`` points."""
+        name = self._enter(path)
+        return os.readlink(name, dir_fd=self._folder)
+
+    def close(self) -> None:
+        """Let go of the last folder."""
+        if self._folder >= 0:
+            os.close(self._folder)
+        self._folder = -1
+        self._prefix = None
+
+    def _enter(self, path: str) -> str:
+        prefix, _, name = path.rpartition("/")
+        if prefix != self._prefix:
+            self.close()
+            folder = open_folder(self._top)
+            for part in filter(None, prefix.split("/")):
+                try:
+                    inner = open_folder(part, folder)
+                finally:
+                    os.close(folder)
+                folder = inner
+            self._folder, self._prefix = folder, prefix
+        return name
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether a folder, and no symlink to one, stands at ``path``."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def open_folder(name: str, folder: int | None = None, mode: int | None = None) -> int:
+    """Open a folder, not a symlink to one; one that refuses its owner is given mode 0700."""
+    if mode is not None and mode & 0o500 != 0o500:
+        os.chmod(name, 0o700, dir_fd=folder)
+    try:
+        return os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=folder)
+        return os.open(name, _FOLDER_FLAGS, dir_fd=folder)
 
 
 def remove(path: str | Path) -> None:
@@ -127,7 +193,7 @@ def make_folder(path: str | Path) -> None:
 
 
 def _empty(path: str) -> None:
-    top = _open_folder(path)
+    top = open_folder(path)
     try:
         os.fchmod(top, 0o700)
         token = secrets.token_hex(8)
@@ -135,7 +201,7 @@ def _empty(path: str) -> None:
         done = len(queue)
         while queue:
             name = queue.pop()
-            folder = _open_folder(name, top)
+            folder = open_folder(name, top)
             try:
                 found = _clear(folder, top, token, done)
             finally:
@@ -162,16 +228,6 @@ def _clear(folder: int, top: int, token: str, first: int) -> list[str]:
         os.rename(name, new, src_dir_fd=folder, dst_dir_fd=top)
         moved.append(new)
     return moved
-
-
-def _open_folder(name: str, folder: int | None = None, mode: int | None = None) -> int:
-    if mode is not None and mode & 0o500 != 0o500:
-        os.chmod(name, 0o700, dir_fd=folder)
-    try:
-        return os.open(name, _FOLDER_FLAGS, dir_fd=folder)
-    except PermissionError:
-        os.chmod(name, 0o700, dir_fd=folder)
-        return os.open(name, _FOLDER_FLAGS, dir_fd=folder)
 
 
 def _open_unreadable(name: str, folder: int | None) -> int:

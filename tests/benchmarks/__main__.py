@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import gateway_core
+from tests.benchmarks import gateway_core, homes
 from tests.benchmarks.peers import fresh_kernel_s, stock_server
 from tests.integration.driver import Gateway, NotebookClient, a_gateway
 
@@ -152,6 +152,7 @@ def main() -> None:
     """Print the table."""
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores\n")
     asyncio.run(gateway_core.measure(row))
+    homes.measure(row)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         start_up(folder)
@@ -160,6 +161,7 @@ def main() -> None:
             new_kernels(gateway, stock)
             big_workspaces(gateway)
             many_kernels(gateway)
+        homes.pandas(row, folder)
 
 
 main()

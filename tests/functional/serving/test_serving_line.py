@@ -221,7 +221,7 @@ def test_a_changed_home_is_not_kept_by_a_cell_that_did_not_commit(kernel: Kernel
 
 def test_no_other_scope_finds_a_home_on_disk(kernel: Kernel, container: Container) -> None:
     kernel.run("from pathlib import Path; Path.home().joinpath('h').write_text('1')")
-    first = container.homes.current
+    (first,) = container.homes.on_disk
     other = type(kernel)(container, scope=Scope(user="u1", agent="a1"))
     answer = other.run(f"import os; os.path.exists({first!r}), os.listdir(os.path.expanduser('~'))")
     assert answer.result == "(False, [])"
