@@ -118,5 +118,5 @@ def test_where_namespaces_cannot_be_made_no_cell_runs(tiers: Gateway) -> None:
     cell.close()
     assert run.stdout == ""
     assert run.reply["ename"] == "ProbeFailed"
-    for words in ("namespaces of their own", "unshare", 'tier = "process"', "Started: no"):
+    for words in ("namespaces of their own", "not permitted", 'tier = "process"', "Started: no"):
         assert words in run.reply["evalue"]
