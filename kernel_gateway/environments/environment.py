@@ -32,7 +32,7 @@ class Environment:
         tier: the isolation a cell must have: ``namespaces`` (of its own, for each cell) or
             ``process`` (as on AWS Lambda). Where it cannot be had, no cell runs.
         lambda_strict: the container refuses the system calls that AWS Lambda refuses (prctl,
-            ptrace, unshare, mount and others); the tier must then be ``process``.
+            ptrace, unshare, mount and others), so that only the process tier can be had.
         mask_connectors: replace connector values in what a cell prints.
     """
 
@@ -60,8 +60,6 @@ class Environment:
                 f"{LONGEST_TIMEOUT_S}",
             )
         _check_range("timeout_s", self.timeout_s, 1, LONGEST_TIMEOUT_S)
-        if self.lambda_strict and self.tier != "process":
-            raise InvalidField("environment.lambda_strict", 'needs tier = "process"')
         for module in self.preload:
             if not all(part.isidentifier() for part in module.split(".")):
                 raise InvalidField("environment.preload", f"{module!r} is not a module name")

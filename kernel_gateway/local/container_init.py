@@ -1,6 +1,7 @@
 """The platform's first process in a container (standard library only; runs with ``-I -S``).
 
-It stands for what AWS Lambda does before a function's runtime starts: drops to Lambda's user, opens
+It stands for what AWS Lambda does before a function's runtime starts: drops to Lambda's user (where
+the host's user is root; it uncovers ``/proc`` with root's last right before that), opens
 the addresses that the runtime will call, hands these listening sockets to the host, and
 becomes the runtime. Bind-mounted read-only; nothing of the host's environment reaches it.
 """

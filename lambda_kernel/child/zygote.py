@@ -123,8 +123,8 @@ class Zygote:
         try:
             pid, confined = self._start(pending)
         except (OSError, NoNamespaces) as error:
-            text = error.strerror if isinstance(error, OSError) else f"no namespaces: {error}"
-            self._send(Refused(refused=f"fork failed: {text}"))
+            what = "fork failed" if isinstance(error, OSError) else "no namespaces"
+            self._send(Refused(refused=f"{what}: {error}"))
         else:
             self._children[pid] = confined
             self._send(Forked(forked=pid))
@@ -287,7 +287,9 @@ def main(argv: Sequence[str]) -> int:
     if args.tmp_bytes:
         room = Room(tmp_bytes=args.tmp_bytes, shared_memory_bytes=args.shared_memory_bytes)
         # The first processes of namespaces become its children when their helpers have ended.
-        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        # Where this is refused, so are the namespaces, which is what will be told.
+        with suppress(OSError):
+            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     Zygote(sock, kernel, preload, hidden, room).serve()
     return 0
 

@@ -17,9 +17,29 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def process_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway whose cells get no namespaces of their own, as on AWS Lambda."""
+    folder = tmp_path_factory.mktemp("process-gateway")
+    config = folder / "config.toml"
+    config.write_text('[[environment]]\nid = "default"\ntier = "process"\n')
+    with a_gateway(folder / "state", "--config", str(config)) as running:
+        yield running
+
+
 @pytest.fixture
 def kernel(gateway: Gateway) -> Iterator[NotebookClient]:
     """A fresh kernel in a workspace of its own."""
+    yield from a_kernel(gateway)
+
+
+@pytest.fixture(params=["gateway", "process_gateway"], ids=["namespaces", "process"])
+def kernel_of_each_tier(request: pytest.FixtureRequest) -> Iterator[NotebookClient]:
+    """A fresh kernel in a workspace of its own, in each isolation tier."""
+    yield from a_kernel(request.getfixturevalue(request.param))
+
+
+def a_kernel(gateway: Gateway) -> Iterator[NotebookClient]:
     workspace = f"w{uuid.uuid4().hex[:12]}"
     client = gateway.session(env={"LAMBDA_KERNEL_WORKSPACE": workspace})
     yield client

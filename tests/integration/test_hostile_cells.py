@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from tests.integration.driver import Gateway, NotebookClient
 
 
+@pytest.fixture
+def kernel(kernel_of_each_tier: NotebookClient) -> NotebookClient:
+    return kernel_of_each_tier
+
+
 def still_works(kernel: NotebookClient) -> None:
     run = kernel.execute("print('alive', marker)")
     assert run.stdout == "alive 1\n", run.messages

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.isolation.tiers import PRELUDE, TIERS
+from tests.isolation.tiers import IMPOSSIBLE, PRELUDE, TIERS
 
 if TYPE_CHECKING:
     from tests.integration.driver import Gateway, NotebookClient
@@ -110,3 +110,13 @@ def test_lambda_strict_refuses_what_lambda_refuses(tiers: Gateway) -> None:
     )
     cell.close()
     assert run.stdout == "EPERM " * 7 + "ENOSYS ", run.messages
+
+
+def test_where_namespaces_cannot_be_made_no_cell_runs(tiers: Gateway) -> None:
+    cell = tiers.session(name=IMPOSSIBLE)
+    run = cell.execute("print('ran')")
+    cell.close()
+    assert run.stdout == ""
+    assert run.reply["ename"] == "ProbeFailed"
+    for words in ("namespaces of their own", "not permitted", 'tier = "process"', "Started: no"):
+        assert words in run.reply["evalue"]

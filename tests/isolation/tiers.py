@@ -9,6 +9,9 @@ TIERS = {
 }
 """Tier to kernelspec; the default environment is that of the default tier."""
 
+IMPOSSIBLE = "lambda-impossible"
+"""An environment that demands a tier which its container cannot have."""
+
 CONFIG = """
 [[environment]]
 id = "process"
@@ -17,6 +20,11 @@ tier = "process"
 [[environment]]
 id = "strict"
 tier = "process"
+lambda_strict = true
+
+[[environment]]
+id = "impossible"
+tier = "namespaces"
 lambda_strict = true
 """
 

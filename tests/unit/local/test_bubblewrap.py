@@ -68,7 +68,7 @@ def test_no_capability_no_network_and_no_variable_is_left(as_root: bool) -> None
     assert "--setenv" not in argv
 
 
-def test_as_root_no_user_namespace_is_made_and_only_the_drop_is_possible() -> None:
+def test_as_root_no_user_namespace_is_made_and_only_the_shim_has_rights() -> None:
     argv = argv_of(as_root=True)
 
     added = [argv[i + 1] for i in range(len(argv)) if argv[i] == "--cap-add"]
@@ -105,6 +105,13 @@ def test_the_last_words_are_the_shim_and_its_descriptor() -> None:
         "/var/runtime/container_init.py",
         "7",
     ]
+
+
+def test_a_filter_of_system_calls_is_installed_where_there_is_one() -> None:
+    argv = container_argv(spec(as_root=False), control_fd=7, info_fd=8, file_fds={}, seccomp_fd=10)
+
+    assert argv[argv.index("--seccomp") + 1] == "10"
+    assert "--seccomp" not in argv_of(as_root=False)
 
 
 def test_an_interpreter_under_usr_is_not_bound_twice() -> None:
