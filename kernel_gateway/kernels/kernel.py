@@ -105,6 +105,16 @@ class LambdaKernel(KernelModel):
     def receive(self, message: InMessage, sink: Sink) -> None:
         """Answer, queue or log a message; the reply goes to ``sink``. Never raises."""
         self._outlet.last_activity = self._services.now()
+        try:
+            self._take(message, sink)
+        except Exception as problem:
+            logger.exception("a message could not be handled")
+            if message.msg_type.endswith("_request"):
+                content = error_content("RequestFailed", f"the gateway failed: {problem!r}")
+                self._outlet.reply(message, sink, content)
+            self._idle_after(message)
+
+    def _take(self, message: InMessage, sink: Sink) -> None:
         msg_type = message.msg_type
         if msg_type == "execute_request":
             self._enqueue(Cell(message, sink))

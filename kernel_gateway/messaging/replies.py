@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,13 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from kernel_gateway.messaging.message import PROTOCOL_VERSION, InMessage
 
+logger = logging.getLogger(__name__)
+
 IMPLEMENTATION = "lambda-kernel-gateway"
 IS_COMPLETE_CHARACTERS = 20_000
-"""Longer code is ``unknown``: the check compiles it, on the event loop."""
+IS_COMPLETE_LINES = 100
+"""Longer code is ``unknown``: the check compiles it, on the event loop, and takes time that grows
+with the square of its lines."""
 
 HISTORY_SESSION = 0
 """The number of the current session in history tuples, as IPython counts it."""
@@ -115,11 +120,17 @@ def _is_complete(content: Mapping[str, Any], _: KernelView) -> dict[str, Any]:
     code = content.get("code")
     if not isinstance(code, str) or len(code) > IS_COMPLETE_CHARACTERS:
         return {"status": "unknown"}
+    if len(code.splitlines()) > IS_COMPLETE_LINES:
+        return {"status": "unknown"}
     try:
         # One of our own for each request: it keeps state, and it runs no user code.
         status, indent = TransformerManager().check_complete(code)
-    except (ValueError, SyntaxError, RecursionError, MemoryError, OverflowError):
+    except (ValueError, SyntaxError, OverflowError):
         return {"status": "invalid"}
+    except Exception:
+        # IPython gives up on some code with errors of its own, such as a RuntimeError.
+        logger.info("IPython could not tell whether code is complete", exc_info=True)
+        return {"status": "unknown"}
     if status == "incomplete":
         return {"status": status, "indent": " " * (indent or 0)}
     return {"status": status}

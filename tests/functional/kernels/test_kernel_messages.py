@@ -351,3 +351,18 @@ async def test_an_idle_kernel_has_no_task(world: World) -> None:
 
     assert client.kernel.execution_state == "idle"
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_reply_function_that_fails_is_answered_and_hurts_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("kernel_gateway.kernels.kernel.reply_content", fail)
+    client = await world.client()
+
+    reply = await client.ask("is_complete_request", code="1")
+
+    assert (reply["status"], reply["ename"]) == ("error", "RequestFailed")
+    assert said(await client.run("print on"))[-1] == "idle"

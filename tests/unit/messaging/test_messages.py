@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -95,6 +96,8 @@ def test_any_content_gets_a_reply(msg_type: str, content: dict[str, Any], access
         ("!ls", {"status": "complete"}),
         ("1 +* 2)", {"status": "invalid"}),
         ("x" * 30_000, {"status": "unknown"}),
+        ("a?\n" * 6000, {"status": "unknown"}),
+        ("a?\r" * 101, {"status": "unknown"}),
         (None, {"status": "unknown"}),
         ("\x00", {"status": "invalid"}),
     ],
@@ -132,3 +135,22 @@ def test_a_search_finds_by_glob_and_drops_duplicates() -> None:
 
 def test_the_reply_type_replaces_request() -> None:
     assert reply_type("kernel_info_request") == "kernel_info_reply"
+
+
+def test_is_complete_survives_whatever_ipython_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("input transformation still changing code")
+
+    monkeypatch.setattr("IPython.core.inputtransformer2.TransformerManager.check_complete", fail)
+
+    reply = reply_content(request("is_complete_request", code="a"), KernelView())
+
+    assert reply == {"status": "unknown"}
+
+
+def test_the_longest_code_that_is_checked_takes_little_time() -> None:
+    begun_s = time.process_time()
+
+    reply_content(request("is_complete_request", code="a?\n" * 100), KernelView())
+
+    assert time.process_time() - begun_s < 1
