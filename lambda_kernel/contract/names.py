@@ -134,6 +134,8 @@ def file_key_problem(value: str) -> str | None:
     segments = value.split("/")
     if "" in segments:
         return "must not begin or end with / nor contain //"
+    if any(segment == ".uploads" or segment.endswith(".versions") for segment in segments):
+        return "must not have a part .uploads or *.versions, names that storage keeps for itself"
     if "." in segments or ".." in segments:
         return "must not contain . or .. as a part"
     if any(len(segment.encode()) > SEGMENT_BYTES for segment in segments):

@@ -42,6 +42,8 @@ def test_an_ordinary_file_key_is_taken(key: str) -> None:
         ("a/./b", r"\. or"),
         ("a/..", r"\.\."),
         ("a\nb", "control"),
+        (".uploads/a", "keeps for itself"),
+        ("a/b.versions/c", "keeps for itself"),
         ("a\x00b", "control"),
         ("a\x85b", "control"),
         ("a\\b", "backslash: storage would read it as /"),
