@@ -239,10 +239,7 @@ class Objects:
         self.bodies: dict[int, bytes] = {}
         self.index = 0
         self.asked: list[int] = []
-
-    @property
-    def asked_bytes(self) -> int:
-        return sum(len(self.bodies[object_id]) for object_id in self.asked)
+        self.asked_bytes = 0
 
     def snapshot_in(self) -> bytes:
         if not self.index:
@@ -277,6 +274,7 @@ class Objects:
                     return
                 wanted = json.loads(question)["want"]
                 self.asked += wanted
+                self.asked_bytes += sum(len(self.bodies[object_id]) for object_id in wanted)
                 with socket.socket(fileno=descriptors[0]) as asker:
                     for position, object_id in enumerate(wanted):
                         memfd = os.memfd_create("object")
