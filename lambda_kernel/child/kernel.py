@@ -19,13 +19,13 @@ _no_debugger = types.ModuleType("ipykernel.debugger")
 vars(_no_debugger).update(_is_debugpy_available=False, Debugger=object)
 sys.modules.setdefault("ipykernel.debugger", _no_debugger)
 
+import traitlets  # noqa: E402
 from ipykernel.compiler import XCachingCompiler  # noqa: E402
-from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.displayhook import ZMQShellDisplayHook  # noqa: E402
+from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
 from IPython.core.error import StdinNotImplementedError, UsageError  # noqa: E402
 from IPython.core.profiledir import ProfileDir  # noqa: E402
-import traitlets  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 from lambda_kernel.child.capture import FrameChannel  # noqa: E402
