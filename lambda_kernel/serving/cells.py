@@ -39,6 +39,7 @@ from lambda_kernel.serving.errors import (
 )
 from lambda_kernel.serving.masking import Masker
 from lambda_kernel.serving.output import Output
+from lambda_kernel.serving.paging import Pager
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import Zygote
 
@@ -94,7 +95,7 @@ class CellEnd:
         report = self.snapshot
         if report is not None:
             lost = tuple(LostName(**masker.json(encode(item))) for item in report.lost)
-            report = replace(report, lost=lost, names=masker.json(report.names))
+            report = replace(report, lost=lost)
         return CellEnd(reply=self.reply.masked(masker), snapshot=report)
 
 
@@ -113,6 +114,7 @@ class CellRun:
         output: Output,
         limits: CellLimitsInForce,
         on_started: Callable[[], None],
+        pager: Pager | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._zygote = zygote
@@ -120,6 +122,7 @@ class CellRun:
         self._output = output
         self._limits = limits
         self._on_started = on_started
+        self._pager = pager
         self._clock = clock
         self._poll = select.poll()
         # One read per turn of the loop: a flood starves neither another reader nor the clock.
@@ -136,6 +139,7 @@ class CellRun:
         self._ended: CellEnded | None = None
         self._reap_by: float | None = None
         self._fork_by = 0.0
+        self._has_questions = True
         self.peak_memory_bytes = 0
         self.started = False
 
@@ -155,6 +159,8 @@ class CellRun:
             for descriptor in opened:
                 os.close(descriptor)
             self._frames.close()
+            if self._pager is not None:
+                self._pager.close()
         return self._result()
 
     def _send(self, request: CellRequest, snapshot_in: int, snapshot_out: int) -> list[int]:
@@ -166,13 +172,14 @@ class CellRun:
             stderr=stderr_end,
             snapshot_in=snapshot_in,
             snapshot_out=snapshot_out,
+            pager=self._pager_end(),
         )
         try:
             cell_protocol.send_request(self._zygote.channel, request, descriptors)
         except OSError:
             self._gone = True
         finally:
-            for descriptor in (descriptors.frames, stdout_end, stderr_end):
+            for descriptor in (descriptors.frames, stdout_end, stderr_end, descriptors.pager):
                 os.close(descriptor)
         self._frames.setblocking(False)
         for descriptor in (stdout, stderr):
@@ -183,7 +190,16 @@ class CellRun:
         self._watch(stderr, lambda: self._read_pipe(stderr, "stderr"))
         self._outputs = {self._frames.fileno(), stdout, stderr}
         self._watch(self._limits.interrupt, self._interrupted)
+        pager = self._pager
+        if pager is not None:
+            self._watch_pager(pager)
+            self._watch(pager.wake, lambda: self._answered(pager))
         return [stdout, stderr]
+
+    def _pager_end(self) -> int:
+        if self._pager is None:
+            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return self._pager.detach_child_end()
 
     @property
     def zygote_lost(self) -> bool:
@@ -334,6 +350,22 @@ class CellRun:
         else:
             self._unwatch(descriptor)
         return bool(chunk)
+
+    def _watch_pager(self, pager: Pager) -> None:
+        self._watch(pager.fileno(), lambda: self._read_question(pager))
+
+    def _read_question(self, pager: Pager) -> bool:
+        if not pager.read():
+            self._has_questions = False
+        if pager.is_full or not self._has_questions:
+            self._unwatch(pager.fileno())
+        return self._has_questions
+
+    def _answered(self, pager: Pager) -> bool:
+        pager.reap()
+        if self._has_questions and pager.fileno() not in self._readers:
+            self._watch_pager(pager)
+        return True
 
     def _interrupted(self) -> bool:
         self._unwatch(self._limits.interrupt)
