@@ -49,8 +49,9 @@ SAMPLE_S = 0.05
 FORK_WAIT_S = 20.0
 """For the zygote to fork; it may be busy with an import of some seconds."""
 REAP_WAIT_S = 0.5
-"""For the zygote to report a child that is dead: a stopped zygote
-never does, and the commit grace is short."""
+"""For the zygote to report a child that is dead; then it is woken, in case a cell stopped it."""
+REAP_PATIENCE_S = 3.0
+"""For a zygote that was woken: on a busy machine the end of namespaces takes its time."""
 READ_BYTES = 256 * 1024
 DRAIN_READS = 1024
 
@@ -139,6 +140,7 @@ class CellRun:
         self._ended: CellEnded | None = None
         self._reap_by: float | None = None
         self._fork_by = 0.0
+        self._woken = False
         self._has_questions = True
         self.peak_memory_bytes = 0
         self.started = False
@@ -215,7 +217,9 @@ class CellRun:
         self._fork_by = self._clock() + FORK_WAIT_S
         while self._status is None and not self._gone:
             now = self._clock()
-            ends = self._reap_by or self._limits.deadline
+            ends = self._limits.deadline
+            if self._reap_by is not None:
+                ends = self._reap_by + (REAP_PATIENCE_S if self._woken else 0.0)
             if self._pid is None:
                 ends = min(ends, self._fork_by)
             wait_s = min(next_sample, ends) - now
@@ -231,9 +235,12 @@ class CellRun:
 
     def _check_time(self, now: float) -> None:
         if self._reap_by is not None:
-            if now >= self._reap_by:
-                # A stopped or dead zygote reaps nobody: it is replaced.
+            if now >= self._reap_by + REAP_PATIENCE_S:
+                # It reaps nobody: it is replaced.
                 self._gone = True
+            elif now >= self._reap_by and not self._woken:
+                self._woken = True
+                self._zygote.wake()
         elif self._pid is None and now >= self._fork_by:
             # Stopped by an earlier cell, or busy with an import that does not end.
             self._gone = True
