@@ -16,6 +16,7 @@ from jupyter_client.jsonutil import json_clean, json_default
 
 from lambda_kernel.contract.cell_protocol import MAX_MESSAGE_BYTES, ChildKind
 from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES, length_prefixed, pack_parts
+from lambda_kernel.isolation import shared_memory
 
 STREAM_CHUNK_CHARACTERS = 512 * 1024
 FLUSH_CHARACTERS = 64 * 1024
@@ -77,6 +78,22 @@ class FrameChannel:
             return False
         self._write(length_prefixed(body))
         return True
+
+    def started(self) -> None:
+        """Tell that user code begins, and hand over what measures the memory it may fill.
+
+        Raises:
+            OSError: nobody listens any more: it must not begin.
+        """
+        if self._sock is None:
+            return
+        gauges = shared_memory.open_gauges()
+        frame = length_prefixed(pack_parts({"kind": ChildKind.STARTED.value}))
+        try:
+            socket.send_fds(self._sock, [frame], gauges)
+        finally:
+            for descriptor in gauges:
+                os.close(descriptor)
 
     def send_message(
         self, msg_type: str, content: Any, metadata: Any, buffers: Sequence[Any] = ()

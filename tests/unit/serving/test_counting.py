@@ -11,7 +11,7 @@ from lambda_kernel.serving import sampling
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.sampling import ProcessMemory
 
-ZYGOTE = ProcessMemory(pid=2, parent=1, command=b"python", resident_bytes=100)
+ZYGOTE = ProcessMemory(pid=2, parent=1, command=b"python", private_bytes=100, shared_bytes=0)
 
 
 @pytest.fixture
@@ -62,19 +62,19 @@ def test_all_tasks_have_ended_when_one_fails(pool: Pool) -> None:
 
 
 def test_a_fork_counts_only_what_it_has_beyond_its_origin() -> None:
-    child = ProcessMemory(pid=3, parent=2, command=b"python", resident_bytes=150)
-    worker = ProcessMemory(pid=4, parent=3, command=b"python", resident_bytes=160)
+    child = ProcessMemory(pid=3, parent=2, command=b"python", private_bytes=150, shared_bytes=0)
+    worker = ProcessMemory(pid=4, parent=3, command=b"python", private_bytes=160, shared_bytes=0)
     assert sampling.total_bytes([child, worker], ZYGOTE) == 60
 
 
 def test_an_orphaned_fork_still_shares_with_the_zygote() -> None:
-    orphan = ProcessMemory(pid=9, parent=1, command=b"python", resident_bytes=120)
+    orphan = ProcessMemory(pid=9, parent=1, command=b"python", private_bytes=120, shared_bytes=0)
     assert sampling.total_bytes([orphan], ZYGOTE) == 20
 
 
 def test_another_program_counts_in_full() -> None:
-    child = ProcessMemory(pid=3, parent=2, command=b"python", resident_bytes=100)
-    program = ProcessMemory(pid=4, parent=3, command=b"sort", resident_bytes=70)
+    child = ProcessMemory(pid=3, parent=2, command=b"python", private_bytes=100, shared_bytes=0)
+    program = ProcessMemory(pid=4, parent=3, command=b"sort", private_bytes=70, shared_bytes=0)
     assert sampling.total_bytes([child, program], ZYGOTE) == 70
 
 
