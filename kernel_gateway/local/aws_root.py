@@ -13,7 +13,6 @@ from kernel_gateway.local.secrets_api import TARGET_PREFIX, SecretsApi
 from kernel_gateway.local.sigv4 import SignedRequest
 from kernel_gateway.local.sts_front import STS_BODY_BYTES, NoDelayServer, StsFront, no_log
 
-
 CONTAINER_CONNECTIONS = 16
 """On the listener of one container: what a cell opens beyond is closed at once."""
 

@@ -71,9 +71,7 @@ class ContainerLauncher:
             log.close()
             raise
         try:
-            relay = await Relay.open(
-                container.listeners.s3, self.storage, CONTAINER_CONNECTIONS
-            )
+            relay = await Relay.open(container.listeners.s3, self.storage, CONTAINER_CONNECTIONS)
             source = f"{function.name}/{container_id}"
             server = serve_container(self.front, container.listeners.aws, source)
         except BaseException:

@@ -145,9 +145,7 @@ class _Link(asyncio.BufferedProtocol):
 class _Accepted(_Link):
     """The client's end; it dials the unix socket when it is there."""
 
-    def __init__(
-        self, target: UnixAddress, links: set[_Link], max_connections: int | None
-    ) -> None:
+    def __init__(self, target: UnixAddress, links: set[_Link], max_connections: int | None) -> None:
         super().__init__(links)
         self._target = target
         self._max_connections = max_connections

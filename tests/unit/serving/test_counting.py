@@ -78,8 +78,15 @@ def test_another_program_counts_in_full() -> None:
     assert sampling.total_bytes([child, program], ZYGOTE) == 70
 
 
+def test_stored_shared_memory_counts_once_whether_it_is_mapped_or_not() -> None:
+    child = ProcessMemory(pid=3, parent=2, command=b"python", private_bytes=110, shared_bytes=50)
+    assert sampling.total_bytes([child], ZYGOTE, stored_bytes=0) == 60
+    assert sampling.total_bytes([child], ZYGOTE, stored_bytes=50) == 60
+    assert sampling.total_bytes([child], ZYGOTE, stored_bytes=70) == 80
+
+
 def test_this_process_has_memory() -> None:
     found = sampling.read(os.getpid())
     assert found is not None
-    assert found.resident_bytes > 1_000_000
+    assert found.private_bytes > 1_000_000
     assert sampling.read(2**22 + 1) is None
