@@ -156,8 +156,14 @@ class FrameChannel:
 
     def _flush_later(self) -> None:
         if self._wake is None:
-            self._wake = threading.Event()
-            threading.Thread(target=self._flush_loop, args=(self._wake,), daemon=True).start()
+            wake = threading.Event()
+            try:
+                threading.Thread(target=self._flush_loop, args=(wake,), daemon=True).start()
+            except RuntimeError:
+                # The cell has used up its processes and threads: its text leaves at once.
+                self.flush()
+                return
+            self._wake = wake
         self._wake.set()
 
     def _flush_loop(self, wake: threading.Event) -> None:

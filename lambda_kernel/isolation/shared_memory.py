@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 GAUGES = ("/dev/shm", "/proc/sysvipc/shm")  # noqa: S108
-_READ_BYTES = 1024 * 1024
+_READ_BYTES = 64 * 1024
+_MAX_BYTES = 1024 * 1024
 _RSS_COLUMN = 14
 
 
@@ -34,6 +35,14 @@ def stored_bytes(gauges: Iterable[int]) -> int:
                 space = os.fstatvfs(descriptor)
                 total += (space.f_blocks - space.f_bfree) * space.f_frsize
             else:
-                lines = os.pread(descriptor, _READ_BYTES, 0).splitlines()[1:]
+                lines = _whole(descriptor).splitlines()[1:]
                 total += sum(int(line.split()[_RSS_COLUMN]) for line in lines)
     return total
+
+
+def _whole(descriptor: int) -> bytes:
+    # A file of /proc comes a page at a time.
+    content = b""
+    while len(content) < _MAX_BYTES and (chunk := os.pread(descriptor, _READ_BYTES, len(content))):
+        content += chunk
+    return content
