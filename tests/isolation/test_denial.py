@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,6 +123,10 @@ def cell(request: pytest.FixtureRequest, gateway: Gateway) -> Iterator[NotebookC
     client.close()
 
 
+def open_files(pid: int) -> int:
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
 def test_connections_that_a_cell_hoards_cost_the_service_a_few_descriptors(
     gateway: Gateway,
 ) -> None:
@@ -133,11 +136,11 @@ def test_connections_that_a_cell_hoards_cost_the_service_a_few_descriptors(
     begun = hoarder.submit("import time; time.sleep(1)")
     other.execute("1")
     hoarder.wait(begun)
-    before = len(os.listdir(f"/proc/{service}/fd"))
+    before = open_files(service)
     holding = hoarder.submit(HOLD)
     while "holding" not in holding.stdout:
         holding.messages.append(hoarder.receive(60))
-    assert len(os.listdir(f"/proc/{service}/fd")) <= before + CONNECTIONS_OF_A_CONTAINER
+    assert open_files(service) <= before + CONNECTIONS_OF_A_CONTAINER
     assert other.execute("6 * 7").result == "42"
     assert gateway.rest("GET", "/api/kernels").ok
     gateway.rest("POST", f"/api/kernels/{hoarder.kernel_id}/restart")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,9 +13,7 @@ import pytest
 from lambda_kernel.contract.cell_protocol import (
     CellRequest,
     ChildKind,
-    Forked,
     PendingRequest,
-    encode_answer,
     receive_request,
 )
 from lambda_kernel.contract.frames import length_prefixed, pack_parts
@@ -27,9 +26,6 @@ from lambda_kernel.serving.standing import Standing
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import Zygote
 
-NOBODY = 2**22 + 1
-"""No process has this id."""
-
 
 @dataclass
 class Late:
@@ -39,6 +35,7 @@ class Late:
     run: CellRun
     begun: list[bool]
     snapshot: int
+    interrupt: int
 
     def go(self) -> CellEnded | ZygoteGone:
         request = CellRequest(
@@ -71,7 +68,7 @@ def late(request: pytest.FixtureRequest) -> Iterator[Late]:
         # Its own time: nothing is waited for.
         clock=lambda: next(time_s) / 100,
     )
-    yield Late(theirs, run, begun, snapshot)
+    yield Late(theirs, run, begun, snapshot, interrupt)
     for descriptor in (interrupt, snapshot):
         os.close(descriptor)
     ours.close()
@@ -104,20 +101,20 @@ def test_a_child_of_a_late_zygote_cannot_begin_any_more(late: Late) -> None:
         child.sendall(b"user code begins")
 
 
+@pytest.mark.parametrize("late", [False], indirect=True)
 def test_what_had_begun_when_the_interrupt_came_is_said_to_have_begun(late: Late) -> None:
-    late.theirs.send(encode_answer(Forked(forked=NOBODY)))
-    original = late.run._send
-
-    def send(request: CellRequest, snapshot_in: int, snapshot_out: int) -> list[int]:
-        opened = original(request, snapshot_in, snapshot_out)
+    def begin_and_interrupt() -> None:
         with _child_end(late) as child:
             child.sendall(length_prefixed(pack_parts({"kind": ChildKind.STARTED.value})))
-        return opened
+            os.eventfd_write(late.interrupt, 1)
 
-    late.run._send = send  # type: ignore[method-assign]
-    late.go()
+    zygote = threading.Thread(target=begin_and_interrupt)
+    zygote.start()
+    ended = late.go()
+    zygote.join()
+    assert isinstance(ended, CellInterrupted)
+    assert "killed" in str(ended)
     assert late.begun == [True]
-    assert late.run.started is True
 
 
 def _child_end(late: Late) -> socket.socket:
