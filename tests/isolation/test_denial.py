@@ -188,7 +188,7 @@ def test_a_cell_that_ends_the_serving_process_loses_its_container_and_no_more(
 def test_a_full_disk_is_told_and_the_next_cell_has_room(cell: NotebookClient) -> None:
     run = cell.execute(
         "from pathlib import Path\n"
-        "for name in ('/tmp/fill', Path.home() / 'fill'):\n"
+        "for name in (Path.home() / 'fill', '/tmp/fill'):\n"
         "    try:\n"
         "        with open(name, 'wb') as file:\n"
         "            while True: file.write(bytes(2**24))\n"

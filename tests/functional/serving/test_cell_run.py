@@ -37,7 +37,7 @@ class Late:
     snapshot: int
     interrupt: int
 
-    def go(self) -> CellEnded | ZygoteGone:
+    def go(self) -> Exception:
         request = CellRequest(
             kind="execute",
             msg=CellMessage(header={"msg_id": "m"}, content={"code": "1"}),

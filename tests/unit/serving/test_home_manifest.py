@@ -140,7 +140,13 @@ def test_a_manifest_of_wrong_shape_is_refused_or_holds_entries(
 
 def test_a_bomb_is_refused_without_unpacking_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home_manifest, "MANIFEST_BYTES", 1000)
-    state = {"v": home_manifest.SCHEMA, "base": None, "generation": 1, "recent": [], "packs": []}
+    state: dict[str, object] = {
+        "v": home_manifest.SCHEMA,
+        "base": None,
+        "generation": 1,
+        "recent": [],
+        "packs": [],
+    }
     stored = zlib.compress(json.dumps(state | {"entries": [], "more": "x" * 10_000}).encode())
     with pytest.raises(StorageUnavailable, match="damaged"):
         HomeManifest.from_bytes(stored, hashlib.sha256(stored).hexdigest())
