@@ -27,6 +27,7 @@ from lambda_kernel.contract.cell_protocol import (
 from lambda_kernel.contract.frames import BadFrame, PartsReader
 from lambda_kernel.contract.outcome import LostName
 from lambda_kernel.contract.schema import InvalidField, encode
+from lambda_kernel.isolation import shared_memory
 from lambda_kernel.serving import child_messages, sampling, sweep
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (
@@ -132,6 +133,7 @@ class CellRun:
         self._frames, self._child_end = socket.socketpair()
         self._parts = PartsReader(cell_protocol.MAX_MESSAGE_BYTES + 64 * 1024)
         self._kind = ""
+        self._gauges: list[int] = []
         self._pid: int | None = None
         self._status: int | None = None
         self._gone = False
@@ -156,9 +158,12 @@ class CellRun:
         opened = self._send(request, snapshot_in, snapshot_out)
         try:
             self._pump()
+            # User code begins only after its process could say so here: from now on it cannot, and
+            # whether it did stands in what has come.
+            self._frames.shutdown(socket.SHUT_RD)
             self._drain()
         finally:
-            for descriptor in opened:
+            for descriptor in (*opened, *self._gauges):
                 os.close(descriptor)
             self._frames.close()
             if self._pager is not None:
@@ -258,7 +263,7 @@ class CellRun:
         if self._gone and not self.started and self._ended is None:
             raise ZygoteGone
         if self._ended is not None:
-            raise self._ended
+            raise self._ended if self.started else _before_its_start(self._ended)
         if self._reply is None:
             raise CellProcessDied(f"the cell's process ended before it replied: {self._death()}")
         if self._kind == "execute" and self._snapshot is None:
@@ -295,6 +300,8 @@ class CellRun:
             return False
         if isinstance(answer, Forked):
             self._pid = answer.forked
+            if self._ended is not None:
+                self._kill(self._pid)
         elif isinstance(answer, Refused):
             self._ended = CellProcessDied(f"no process could be started: {answer.refused}")
             self._status = 0
@@ -305,7 +312,13 @@ class CellRun:
     def _read_frames(self) -> bool:
         frames = self._frames
         try:
-            chunk = frames.recv(READ_BYTES)
+            # Only what comes with the word that user code begins is our own code's.
+            if self.started or self._gauges:
+                chunk = frames.recv(READ_BYTES)
+            else:
+                chunk, self._gauges, _, _ = socket.recv_fds(
+                    frames, READ_BYTES, len(shared_memory.GAUGES), socket.MSG_CMSG_CLOEXEC
+                )
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
@@ -387,12 +400,13 @@ class CellRun:
             return
         zygote = sampling.read(self._zygote.pid)
         cell = [m for pid in self._sweeper.strangers() if (m := sampling.read(pid)) is not None]
-        total = sampling.total_bytes(cell, zygote)
+        stored = shared_memory.stored_bytes(self._gauges)
+        total = sampling.total_bytes(cell, zygote, stored)
         self.peak_memory_bytes = max(self.peak_memory_bytes, total)
         if total > self._limits.memory_bytes:
             self._end(
                 CellOutOfMemory(
-                    f"the cell's processes held {total / 1e6:.0f} MB, "
+                    f"the cell held {total / 1e6:.0f} MB, "
                     f"the limit is {self._limits.memory_bytes / 1e6:.0f} MB"
                 )
             )
@@ -401,9 +415,21 @@ class CellRun:
         """Kill the cell and remember why; the loop goes on until it is reaped."""
         self._ended = self._ended or reason
         self._reap_by = self._clock() + REAP_WAIT_S
-        if self._pid is None:
-            self._gone = True
-            return
+        # A zygote that has not forked yet may still do so until it is replaced.
+        if self._pid is not None:
+            self._kill(self._pid)
+
+    @staticmethod
+    def _kill(pid: int) -> None:
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(self._pid, signal.SIGKILL)
+                kill(pid, signal.SIGKILL)
+
+
+def _before_its_start(ended: CellEnded) -> CellEnded:
+    """Return the same end in words that fit where no user code had begun."""
+    if isinstance(ended, CellInterrupted):
+        return CellInterrupted("it had not begun")
+    if isinstance(ended, CellTimeout):
+        return CellTimeout("the time was over before the cell could begin")
+    return ended
