@@ -55,11 +55,11 @@ class CellDisplayHook(ZMQShellDisplayHook):
 
     def update_user_ns(self, result: Any) -> None:
         """Make ``result`` the newest output."""
-        stored = self.shell.stored
-        unders = [] if stored is None else entries.shift(stored)
+        shell: Any = self.shell
+        unders = [] if shell.stored is None else entries.shift(shell.stored)
         super().update_user_ns(result)  # type: ignore[no-untyped-call]
         for name in unders:
-            self.shell.user_ns.pop(name, None)
+            shell.user_ns.pop(name, None)
 
 
 class CellShell(ZMQInteractiveShell):
@@ -84,14 +84,14 @@ class CellShell(ZMQInteractiveShell):
     def _ipython_dir_changed(self, change: Any) -> None:
         """Make no folder."""
 
-    async def run_cell_async(  # type: ignore[override]
+    async def run_cell_async(
         self, raw_cell: str, *args: Any, transformed_cell: str | None = None, **kwargs: Any
     ) -> Any:
         """Run a cell, with the stored variables that it may read."""
         if self.stored is not None:
             self.stored.load_for(transformed_cell or raw_cell)
         kwargs["transformed_cell"] = transformed_cell
-        return await super().run_cell_async(raw_cell, *args, **kwargs)  # type: ignore[no-untyped-call]
+        return await super().run_cell_async(raw_cell, *args, **kwargs)
 
     def reset(self, *args: Any, **kwargs: Any) -> None:
         """Forget all variables, the stored ones too."""

@@ -76,7 +76,7 @@ class ObjectWriter:
 
     def report(self, index: int, used: set[int], lost: tuple[LostName, ...]) -> SnapshotReport:
         """Return what is told of all this; ``used`` are the ids that the session needs."""
-        written = {item.id for item in (*self._new, *self._patched)}
+        written = {item.id for item in self._new} | {item.id for item in self._patched}
         return SnapshotReport(
             size_bytes=self._offset,
             index=index,
