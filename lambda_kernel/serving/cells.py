@@ -24,7 +24,7 @@ from lambda_kernel.contract.cell_protocol import (
     Refused,
     SnapshotReport,
 )
-from lambda_kernel.contract.frames import BadFrame, PartsReader
+from lambda_kernel.contract.frames import BadFrame, NestedTooDeeply, PartsReader
 from lambda_kernel.contract.outcome import LostName
 from lambda_kernel.contract.schema import InvalidField, encode
 from lambda_kernel.isolation import shared_memory
@@ -308,6 +308,9 @@ class CellRun:
         try:
             for data, buffers in self._parts.feed(chunk):
                 self._frame(data, buffers)
+        except NestedTooDeeply:
+            self._unwatch(frames.fileno())
+            self._end(CellProcessDied("the cell's process sent a message nested too deeply"))
         except BadFrame as error:
             self._unwatch(frames.fileno())
             self._end(CellProcessDied(f"the cell's process sent garbage: {error}"))

@@ -27,6 +27,14 @@ from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer
 from lambda_kernel.serving.runtime_api import Event
 
 STACK = Stack()
+SAY = """
+import socket, struct, time
+def say(text):
+    body = struct.pack("!II", 1, len(text)) + text
+    socket.socket(fileno=900).sendall(struct.pack("!I", len(body)) + body)
+    time.sleep(20)
+"""
+TOO_DEEP = ("process_died", "sent a message nested too deeply")
 ROOT = "users/u1/default/"
 Kernel = Any
 
@@ -340,6 +348,8 @@ def test_the_interrupt_object_ends_the_cell(kernel: Kernel, store: MemoryObjectS
             "out_of_memory",
             "limit",
         ),
+        (f"{SAY}say(b'{{\"kind\":' + b'[' * 900 + b']' * 900 + b'}}')", Limits(), *TOO_DEEP),
+        (f"{SAY}say(b'{{\"kind\": NaN}}')", Limits(), "process_died", "sent garbage"),
         (
             "import os; b = os.urandom(10**6)",
             Limits(snapshot_bytes=10**5),
