@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import re
 import struct
 from collections.abc import Iterator, Sequence
@@ -128,14 +129,25 @@ def unpack_parts(body: bytes) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         offset += length
     if offset != len(body):
         raise BadFrame("the parts of a message do not add up to its length")
-    check_nesting(parts[0])
-    try:
-        data = json.loads(parts[0], parse_constant=_no_number)
-    except (ValueError, RecursionError):
-        raise BadFrame("a message is not JSON") from None
+    data = read_json(parts[0])
     if not isinstance(data, dict):
         raise BadFrame("a message is not a JSON object")
     return data, tuple(parts[1:])
+
+
+def read_json(text: bytes) -> Any:
+    """Return the value that strict JSON (UTF-8, no NaN or infinite number) describes.
+
+    Raises:
+        BadFrame: it is not JSON.
+        NestedTooDeeply: it has too many levels.
+    """
+    check_nesting(text)
+    try:
+        # As text: for bytes, Python guesses the encoding, which hides brackets from the check.
+        return _DECODER.decode(text.decode())
+    except (ValueError, RecursionError):
+        raise BadFrame("a message is not JSON") from None
 
 
 def check_nesting(text: bytes) -> None:
@@ -160,6 +172,17 @@ def check_nesting(text: bytes) -> None:
 
 def _no_number(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        # 1e999 is JSON, but what is written of it again would not be.
+        raise ValueError("a number is too large")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 
 
 class PartsReader:

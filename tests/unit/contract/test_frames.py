@@ -105,13 +105,6 @@ def test_a_huge_announced_length_is_refused_before_it_is_waited_for() -> None:
         list(frames.PartsReader(1000).feed(b"\xff\xff\xff\xff"))
 
 
-def test_deeply_nested_json_is_refused() -> None:
-    text = b"[" * 200_000
-    body = (1).to_bytes(4) + len(text).to_bytes(4) + text
-    with pytest.raises(BadFrame, match="not JSON"):
-        frames.unpack_parts(body)
-
-
 def test_a_short_frame_key_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         frames.invocation_key(b"short", "a" * 32, "b" * 32)
@@ -159,7 +152,12 @@ def test_a_text_without_end_is_refused(text: bytes) -> None:
         frames.unpack_parts(packed(text))
 
 
-@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999"])
 def test_numbers_that_json_does_not_know_are_refused(number: bytes) -> None:
     with pytest.raises(BadFrame):
         frames.unpack_parts(packed(b'{"a":' + number + b"}"))
+
+
+def test_text_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(BadFrame):
+        frames.unpack_parts(packed('{"a": 1}'.encode("utf-16")))
