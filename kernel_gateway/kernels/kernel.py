@@ -95,12 +95,16 @@ class LambdaKernel(KernelModel):
         try:
             message = InMessage.read(data, buffers=buffers, channel=channel)
         except BadMessage as problem:
-            logger.warning("a message was refused", extra={"reason": str(problem)})
-            content = error_content("BadMessage", str(problem))
-            del content["status"]
-            self._outlet.tell(sink, "error", content)
+            self.refuse(str(problem), sink)
             return
         self.receive(message, sink)
+
+    def refuse(self, problem: str, sink: Sink) -> None:
+        """Tell ``sink``, and nobody else, that what it sent is not a message."""
+        logger.warning("a message was refused", extra={"reason": problem})
+        content = error_content("BadMessage", problem)
+        del content["status"]
+        self._outlet.tell(sink, "error", content)
 
     def receive(self, message: InMessage, sink: Sink) -> None:
         """Answer, queue or log a message; the reply goes to ``sink``. Never raises."""

@@ -46,6 +46,9 @@ from lambda_kernel.serving.zygotes import Zygote
 logger = logging.getLogger(__name__)
 
 SAMPLE_S = 0.05
+GATHER_S = 0.02
+"""For stream text that follows what was sent: many small writes are few messages."""
+
 FORK_WAIT_S = 20.0
 """For the zygote to fork; it may be busy with an import of some seconds."""
 REAP_WAIT_S = 0.5
@@ -138,6 +141,7 @@ class CellRun:
         self._ended: CellEnded | None = None
         self._reap_by: float | None = None
         self._fork_by = 0.0
+        self._flush_by = 0.0
         self.peak_memory_bytes = 0
         self.started = False
 
@@ -207,12 +211,17 @@ class CellRun:
             ends = self._reap_by or self._limits.deadline
             if self._pid is None:
                 ends = min(ends, self._fork_by)
+            if self._output.waits:
+                ends = min(ends, self._flush_by)
             wait_s = min(next_sample, ends) - now
             for descriptor, _ in self._poll.poll(max(0.0, wait_s * 1000)):
                 reader = self._readers.get(descriptor)
                 if reader is not None:
                     reader()
             now = self._clock()
+            if self._output.waits and now >= self._flush_by:
+                self._output.flush()
+                self._flush_by = now + GATHER_S
             if now >= next_sample:
                 self._sample()
                 next_sample = now + SAMPLE_S
@@ -326,8 +335,12 @@ class CellRun:
             self._output.message(data, buffers)
         elif kind == ChildKind.REPLY and self._reply is None:
             self._reply = child_messages.reply(data, self._kind)
+            if self._reply is None:
+                self._end(CellProcessDied("the cell's process sent a malformed reply"))
         elif kind == ChildKind.SNAPSHOT and self._snapshot is None:
             self._snapshot = child_messages.snapshot(data)
+            if self._snapshot is None:
+                self._end(CellProcessDied("the cell's process sent a malformed snapshot report"))
         elif kind == ChildKind.FAILED:
             self._failed(data)
         else:
