@@ -361,10 +361,10 @@ def test_the_interrupt_object_ends_the_cell(kernel: Kernel, store: MemoryObjectS
         ),
         (f"{SAY}say(b'{{\"kind\":' + b'[' * 900 + b']' * 900 + b'}}')", Limits(), *TOO_DEEP),
         (f"{SAY}say(b'{{\"kind\": NaN}}')", Limits(), "process_died", "sent garbage"),
-        (f"{SAY}say(b'{{\"kind\": \"message\", \"n\": 1e999}}')", Limits(), *GARBAGE),
+        (f'{SAY}say(b\'{{"kind": "message", "n": 1e999}}\')', Limits(), *GARBAGE),
         (f"{SAY}say({BAD_REPLY!r})", Limits(), "process_died", "sent a malformed reply"),
         (
-            f"{SAY}say(b'{{\"kind\": \"snapshot\", \"size_bytes\": \"1\"}}')",
+            f'{SAY}say(b\'{{"kind": "snapshot", "size_bytes": "1"}}\')',
             Limits(),
             "process_died",
             "sent a malformed snapshot report",
