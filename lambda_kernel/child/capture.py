@@ -122,7 +122,7 @@ class FrameChannel:
         }
         problem = self._send(frame, buffers)
         if problem:
-            self.write("stderr", f"[output] a {msg_type} {problem} was left out.\n")
+            self.write("stderr", f"[output] one {msg_type} {problem} was left out.\n")
 
     def write(self, name: str, text: str) -> None:
         """Queue ``text`` for the stream ``name`` (``stdout`` or ``stderr``)."""

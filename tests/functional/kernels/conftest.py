@@ -226,6 +226,9 @@ def _outputs(word: str, rest: str) -> list[dict[str, Any]]:
         },
         "status-message": {"msg_type": "status", "content": {"execution_state": "idle"}},
     }
+    if word == "many-lines":
+        lines = [{"name": "stdout", "text": f"{i}\n"} for i in range(5000)]
+        return [{"msg_type": "stream", "content": line, "metadata": {}} for line in lines]
     lies = {"lambda_kernel": {"failure": "CellTimeout"}}
     messages["lies"] = {
         "msg_type": "execute_result",

@@ -454,3 +454,16 @@ async def test_a_reply_function_that_fails_is_answered_and_hurts_nobody(
 
     assert (reply["status"], reply["ename"]) == ("error", "RequestFailed")
     assert said(await client.run("print on"))[-1] == "idle"
+
+
+async def test_text_that_nobody_could_take_is_kept_as_one_message(world: World) -> None:
+    client = await world.client()
+    kernel = client.kernel
+    kernel.detach(client.take)
+    client.execute("many-lines")
+    await world.quiet()
+
+    later = world.attached(kernel)
+
+    streams = [m.content["text"] for m in later.messages if m.msg_type == "stream"]
+    assert streams == ["".join(f"{i}\n" for i in range(5000))]
