@@ -162,7 +162,8 @@ def test_a_full_tmp_is_an_ordinary_error(kernel: NotebookClient) -> None:
         ("import threading, time\nfor i in range(50): threading.Thread(target=time.sleep, "
          "args=(600,)).start()", ""),
     ],
-    ids=("displays", "writes", "display", "print", "flushes", "clears", "nesting", "files", "bytes", "threads"),
+    ids=("displays", "writes", "display", "print", "flushes", "clears", "nesting", "files", "bytes",
+         "threads"),
 )  # fmt: skip
 def test_a_cell_that_floods_is_answered_and_harms_nobody(
     gateway: Gateway, kernel: NotebookClient, code: str, told: str
