@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lambda_kernel.contract import cell_protocol
@@ -24,12 +24,11 @@ from lambda_kernel.contract.cell_protocol import (
     Refused,
     SnapshotReport,
 )
-from lambda_kernel.contract.frames import BadFrame, NestedTooDeeply, PartsReader
-from lambda_kernel.contract.outcome import LostName
-from lambda_kernel.contract.schema import InvalidField, encode
+from lambda_kernel.contract.frames import BadFrame, PartsReader
+from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.isolation import shared_memory
 from lambda_kernel.serving import child_messages, sampling, sweep
-from lambda_kernel.serving.child_messages import ChildMessage
+from lambda_kernel.serving.child_messages import CellEnd, ChildMessage
 from lambda_kernel.serving.errors import (
     CellEnded,
     CellInterrupted,
@@ -38,7 +37,6 @@ from lambda_kernel.serving.errors import (
     CellTimeout,
     SnapshotTooLarge,
 )
-from lambda_kernel.serving.masking import Masker
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import Zygote
@@ -77,29 +75,6 @@ class CellLimitsInForce:
     timeout_s: float
     memory_bytes: int
     interrupt: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellEnd:
-    """How a cell ended that replied.
-
-    Attributes:
-        reply: its reply.
-        snapshot: what it says about its variables; None for requests that keep none.
-    """
-
-    reply: ChildMessage
-    snapshot: SnapshotReport | None
-
-    def masked(self, masker: Masker) -> CellEnd:
-        """Return it with connector values replaced in what is shown or stored."""
-        if masker.is_idle:
-            return self
-        report = self.snapshot
-        if report is not None:
-            lost = tuple(LostName(**masker.json(encode(item))) for item in report.lost)
-            report = replace(report, lost=lost, names=masker.json(report.names))
-        return CellEnd(reply=self.reply.masked(masker), snapshot=report)
 
 
 class CellRun:
@@ -317,9 +292,6 @@ class CellRun:
         try:
             for data, buffers in self._parts.feed(chunk):
                 self._frame(data, buffers)
-        except NestedTooDeeply:
-            self._unwatch(frames.fileno())
-            self._end(CellProcessDied("the cell's process sent a message nested too deeply"))
         except BadFrame as error:
             self._unwatch(frames.fileno())
             self._end(CellProcessDied(f"the cell's process sent garbage: {error}"))

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lambda_kernel.contract.cell_protocol import SnapshotReport
-from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.outcome import LostName
+from lambda_kernel.contract.schema import InvalidField, encode
 from lambda_kernel.serving import message_shapes
 from lambda_kernel.serving.masking import Masker
 
@@ -43,6 +44,29 @@ class ChildMessage:
     def masked(self, masker: Masker) -> ChildMessage:
         """Return it with connector values replaced; buffers are bytes and stay."""
         return replace(self, content=masker.json(self.content), metadata=masker.json(self.metadata))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEnd:
+    """How a cell ended that replied.
+
+    Attributes:
+        reply: its reply.
+        snapshot: what it says about its variables; None for requests that keep none.
+    """
+
+    reply: ChildMessage
+    snapshot: SnapshotReport | None
+
+    def masked(self, masker: Masker) -> CellEnd:
+        """Return it with connector values replaced in what is shown or stored."""
+        if masker.is_idle:
+            return self
+        report = self.snapshot
+        if report is not None:
+            lost = tuple(LostName(**masker.json(encode(item))) for item in report.lost)
+            report = replace(report, lost=lost, names=masker.json(report.names))
+        return CellEnd(reply=self.reply.masked(masker), snapshot=report)
 
 
 def message(data: dict[str, Any], buffers: tuple[bytes, ...]) -> ChildMessage | None:

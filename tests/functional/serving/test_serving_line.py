@@ -45,7 +45,7 @@ BAD_MESSAGES = [
     ("comm_open", {"comm_id": 1}),
     ("status", {"execution_state": "idle"}),
 ]
-TOO_DEEP = ("process_died", "sent a message nested too deeply")
+TOO_DEEP = ("process_died", "nested too deeply")
 ROOT = "users/u1/default/"
 Kernel = Any
 
