@@ -48,7 +48,8 @@ def others():
 
 
 def frames():
-    for fd in range(3, 64):
+    # An event loop has sockets of its own, which nobody reads.
+    for fd in (*range(900, 910), *range(3, 64)):
         try:
             sock = socket.socket(fileno=os.dup(fd))
         except OSError:
