@@ -96,7 +96,7 @@ def _answer(
         return 0
     message = _message(request)
     state = _prepare(request, kernel, channel, hidden)
-    state.restore(kernel.cell_shell, own.snapshot_in)
+    state.restore(kernel.cell_shell, own.snapshot_in, own.pager)
     cell_history.begin_cell(kernel.cell_shell, request.execution_count)
     ran_here = CellInvocation.here(request.execution_count, request.environment)
     kernel.cell_shell.invocations.append(ran_here)

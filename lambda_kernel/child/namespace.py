@@ -21,6 +21,8 @@ from lambda_kernel.child.snapshot_file import (
     SnapshotTooLarge,
     SnapshotUnreadable,
     SnapshotWriter,
+    open_pack,
+    report_of,
     secret_values,
 )
 from lambda_kernel.contract.cell_protocol import SnapshotReport
@@ -38,8 +40,10 @@ _MODULE_NAMES = frozenset(
 class SessionState(Protocol):
     """Carries a session over the end of its process."""
 
-    def restore(self, shell: Any, snapshot_in: int) -> None:
+    def restore(self, shell: Any, snapshot_in: int, pager: int) -> None:
         """Make ``shell`` what the snapshot holds; tells the user on stderr what it cannot.
+
+        ``pager`` is asked for what is not in ``snapshot_in``.
 
         Raises:
             SnapshotUnreadable: nothing of it can be read.
@@ -93,13 +97,20 @@ class WholeNamespace:
         self._seeds = seeds
         self._baseline = baseline
         self._limit_bytes = limit_bytes
+        self._highest_id = 0
         self._randomness: dict[str, Any] = {}
         self._sources: dict[str, tuple[int, str]] = {}
         self._unread: dict[str, Loss] = {}
 
-    def restore(self, shell: Any, snapshot_in: int) -> None:
+    def restore(self, shell: Any, snapshot_in: int, pager: int) -> None:
         """Bring back the session (see SessionState)."""
-        reader = SnapshotReader(snapshot_in)
+        pack, self._highest_id = open_pack(snapshot_in, pager)
+        try:
+            self._restore(shell, SnapshotReader(pack))
+        finally:
+            os.close(pack)
+
+    def _restore(self, shell: Any, reader: SnapshotReader) -> None:
         if reader.size_bytes == 0:
             randomness.apply({}, self._seeds)
             return
@@ -142,11 +153,9 @@ class WholeNamespace:
             "randomness": randomness.collect(self._randomness),
         }
         told = {n: k for n, k in self._unread.items() if n not in names} | lost
-        return SnapshotReport(
-            size_bytes=writer.finish(settings),
-            names=names,
-            lost=tuple(loss.to_wire(name) for name, loss in told.items()),
-        )
+        wire = tuple(loss.to_wire(name) for name, loss in told.items())
+        size = writer.finish(settings)
+        return report_of(snapshot_out, size, self._highest_id, names, wire)
 
     def _load(self, shell: Any, reader: SnapshotReader, settings: dict[str, Any]) -> None:
         index = settings["index"]

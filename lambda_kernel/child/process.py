@@ -26,7 +26,7 @@ def take_descriptors(descriptors: CellDescriptors) -> CellDescriptors:
     target = max(16, min(FIRST_OWN_DESCRIPTOR, highest - 16))
     moved = []
     for offset, descriptor in enumerate(
-        (descriptors.frames, descriptors.snapshot_in, descriptors.snapshot_out)
+        (descriptors.frames, descriptors.snapshot_in, descriptors.snapshot_out, descriptors.pager)
     ):
         os.dup2(descriptor, target + offset, inheritable=False)
         moved.append(target + offset)
@@ -36,9 +36,14 @@ def take_descriptors(descriptors: CellDescriptors) -> CellDescriptors:
         os.dup2(pipe, descriptor, inheritable=True)
     os.closerange(3, target)
     os.closerange(target + len(moved), max(highest, target + len(moved)))
-    frames, snapshot_in, snapshot_out = moved
+    frames, snapshot_in, snapshot_out, pager = moved
     return CellDescriptors(
-        frames=frames, stdout=1, stderr=2, snapshot_in=snapshot_in, snapshot_out=snapshot_out
+        frames=frames,
+        stdout=1,
+        stderr=2,
+        snapshot_in=snapshot_in,
+        snapshot_out=snapshot_out,
+        pager=pager,
     )
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from lambda_kernel.contract import paging
+from lambda_kernel.contract.cell_protocol import NewObject, SnapshotReport
+from lambda_kernel.contract.outcome import LostName
 
 MAGIC = b"LKSNAP01"
 MIN_SECRET_CHARACTERS = 8
@@ -25,6 +30,54 @@ class SnapshotUnreadable(Exception):
 
 class SecretFound(Exception):
     """A variable holds the value of a connector's secret, which is never stored."""
+
+
+def open_pack(snapshot_in: int, pager: int) -> tuple[int, int]:
+    """Return a memfd of our own with the session's pack (empty: none), and the highest id in use.
+
+    Raises:
+        SnapshotUnreadable: it cannot be had.
+    """
+    try:
+        header = paging.SnapshotHeader.read(snapshot_in)
+    except ValueError as error:
+        raise SnapshotUnreadable(str(error)) from error
+    memfd = os.memfd_create("lkg-pack", os.MFD_CLOEXEC)
+    packs = [held for held in header.objects if held.id != header.index]
+    if not packs:
+        return memfd, header.highest_id
+    if packs[0].offset >= 0:
+        paging.write_at(memfd, os.pread(snapshot_in, packs[0].size_bytes, packs[0].offset), 0)
+        return memfd, header.highest_id
+    try:
+        found = paging.ask(pager, [packs[0].id])
+    except paging.PagerError as error:
+        raise SnapshotUnreadable(str(error)) from error
+    position = 0
+    for descriptor, offset, size in found[packs[0].id]:
+        paging.write_at(memfd, os.pread(descriptor, size, offset), position)
+        position += size
+    paging.close_all(found)
+    return memfd, header.highest_id
+
+
+def report_of(
+    descriptor: int,
+    size_bytes: int,
+    highest_id: int,
+    names: Mapping[str, str],
+    lost: tuple[LostName, ...],
+) -> SnapshotReport:
+    """Write the index behind the pack and return what is told of both."""
+    variables = {name: {"type": type_name} for name, type_name in names.items()}
+    text = json.dumps({"v": 2, "vars": variables}).encode("ascii")
+    offset = paging.page_aligned(size_bytes)
+    paging.write_at(descriptor, text, offset)
+    pack = NewObject(id=highest_id + 1, offset=0, size_bytes=size_bytes)
+    index = NewObject(id=highest_id + 2, offset=offset, size_bytes=len(text))
+    return SnapshotReport(
+        size_bytes=offset + len(text), index=index.id, new=(pack, index), lost=lost
+    )
 
 
 class SnapshotReader(io.RawIOBase):

@@ -17,6 +17,7 @@ from lambda_kernel.child.cell import dispatch
 from lambda_kernel.child.kernel import CellKernel
 from lambda_kernel.child.namespace import WholeNamespace
 from lambda_kernel.child.side_state import Baseline
+from lambda_kernel.contract import paging
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +52,17 @@ def warm_up(kernel: CellKernel) -> None:
     for code in WARM_UP_CELLS:
         run_warm_up(kernel, code)
     state = WholeNamespace(Baseline.here("/"), 2**30, {})
-    memfd = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
+    snapshot_out = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
+    snapshot_in = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
     try:
-        state.save(kernel.cell_shell, memfd)
-        state.restore(kernel.cell_shell, memfd)
+        report = state.save(kernel.cell_shell, snapshot_out)
+        bodies = {n.id: os.pread(snapshot_out, n.size_bytes, n.offset) for n in report.new}
+        sizes = {new.id: new.size_bytes for new in report.new}
+        paging.write_snapshot_in(snapshot_in, report.index, sizes, bodies)
+        state.restore(kernel.cell_shell, snapshot_in, -1)
     finally:
-        os.close(memfd)
+        os.close(snapshot_in)
+        os.close(snapshot_out)
     make_fresh(kernel)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from lambda_kernel.contract import paging
 from lambda_kernel.contract.cell_protocol import (
     CellDescriptors,
     CellLimits,
@@ -67,6 +69,14 @@ class Result:
         """The text of the one result."""
         (message,) = self.of_type("execute_result")
         return str(message["content"]["data"]["text/plain"])
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The variables that the cell left: name to type name."""
+        assert self.report is not None
+        (index,) = [new for new in self.report.new if new.id == self.report.index]
+        text = self.snapshot[index.offset : index.offset + index.size_bytes]
+        return {name: facts["type"] for name, facts in json.loads(text)["vars"].items()}
 
     @property
     def content(self) -> dict[str, Any]:
@@ -129,6 +139,8 @@ class Zygote:
         stdout, stdout_w = os.pipe()
         stderr, stderr_w = os.pipe()
         snapshot_in, snapshot_out = os.memfd_create("in"), os.memfd_create("out")
+        # Everything is in snapshot_in: nobody answers questions.
+        pager, pager_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with open(snapshot_in, "wb", closefd=False) as stream:
             stream.write(snapshot)
         descriptors = CellDescriptors(
@@ -137,9 +149,12 @@ class Zygote:
             stderr=stderr_w,
             snapshot_in=snapshot_in,
             snapshot_out=snapshot_out,
+            pager=pager_end.fileno(),
         )
         send_request(self.sock, request, descriptors)
         theirs.close()
+        pager_end.close()
+        pager.close()
         for descriptor in (stdout_w, stderr_w, snapshot_in):
             os.close(descriptor)
         answer = self.answer()
@@ -212,6 +227,16 @@ def _add(result: Result, data: dict[str, Any], buffers: tuple[bytes, ...]) -> No
         result.failed = data
 
 
+def snapshot_in_of(report: SnapshotReport, written: bytes) -> bytes:
+    """What the next child gets, where every object is new."""
+    memfd = os.memfd_create("in")
+    bodies = {n.id: written[n.offset : n.offset + n.size_bytes] for n in report.new}
+    sizes = {new.id: new.size_bytes for new in report.new}
+    paging.write_snapshot_in(memfd, report.index, sizes, bodies)
+    with os.fdopen(memfd, "rb") as stream:
+        return os.pread(stream.fileno(), 1 << 30, 0)
+
+
 class Notebook:
     """A session: what one cell leaves, the next one starts from."""
 
@@ -245,7 +270,7 @@ class Notebook:
         """Run a request that may fail in any way; keeps what a serving process would commit."""
         result = self.zygote.finish(self.start(code, **content))
         if result.report is not None and result.status == 0:
-            self.snapshot = result.snapshot[: result.report.size_bytes]
+            self.snapshot = snapshot_in_of(result.report, result.snapshot)
         if content.get("store_history", True) and not content.get("silent"):
             self.execution_count += 1
         return result
