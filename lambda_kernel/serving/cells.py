@@ -38,6 +38,7 @@ from lambda_kernel.serving.errors import (
     SnapshotTooLarge,
 )
 from lambda_kernel.serving.output import Output
+from lambda_kernel.serving.paging import Pager
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import Zygote
 
@@ -92,6 +93,7 @@ class CellRun:
         output: Output,
         limits: CellLimitsInForce,
         on_started: Callable[[], None],
+        pager: Pager | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._zygote = zygote
@@ -99,6 +101,7 @@ class CellRun:
         self._output = output
         self._limits = limits
         self._on_started = on_started
+        self._pager = pager
         self._clock = clock
         self._poll = select.poll()
         # One read per turn of the loop: a flood starves neither another reader nor the clock.
@@ -117,6 +120,7 @@ class CellRun:
         self._reap_by: float | None = None
         self._fork_by = 0.0
         self._flush_by = 0.0
+        self._has_questions = True
         self.peak_memory_bytes = 0
         self.started = False
 
@@ -139,6 +143,8 @@ class CellRun:
             for descriptor in (*opened, *self._gauges):
                 os.close(descriptor)
             self._frames.close()
+            if self._pager is not None:
+                self._pager.close()
         return self._result()
 
     def _send(self, request: CellRequest, snapshot_in: int, snapshot_out: int) -> list[int]:
@@ -150,13 +156,14 @@ class CellRun:
             stderr=stderr_end,
             snapshot_in=snapshot_in,
             snapshot_out=snapshot_out,
+            pager=self._pager_end(),
         )
         try:
             cell_protocol.send_request(self._zygote.channel, request, descriptors)
         except OSError:
             self._gone = True
         finally:
-            for descriptor in (descriptors.frames, stdout_end, stderr_end):
+            for descriptor in (descriptors.frames, stdout_end, stderr_end, descriptors.pager):
                 os.close(descriptor)
         self._frames.setblocking(False)
         for descriptor in (stdout, stderr):
@@ -167,7 +174,16 @@ class CellRun:
         self._watch(stderr, lambda: self._read_pipe(stderr, "stderr"))
         self._outputs = {self._frames.fileno(), stdout, stderr}
         self._watch(self._limits.interrupt, self._interrupted)
+        pager = self._pager
+        if pager is not None:
+            self._watch_pager(pager)
+            self._watch(pager.wake, lambda: self._answered(pager))
         return [stdout, stderr]
+
+    def _pager_end(self) -> int:
+        if self._pager is None:
+            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return self._pager.detach_child_end()
 
     @property
     def zygote_lost(self) -> bool:
@@ -335,6 +351,22 @@ class CellRun:
         else:
             self._unwatch(descriptor)
         return bool(chunk)
+
+    def _watch_pager(self, pager: Pager) -> None:
+        self._watch(pager.fileno(), lambda: self._read_question(pager))
+
+    def _read_question(self, pager: Pager) -> bool:
+        if not pager.read():
+            self._has_questions = False
+        if pager.is_full or not self._has_questions:
+            self._unwatch(pager.fileno())
+        return self._has_questions
+
+    def _answered(self, pager: Pager) -> bool:
+        pager.reap()
+        if self._has_questions and pager.fileno() not in self._readers:
+            self._watch_pager(pager)
+        return True
 
     def _interrupted(self) -> bool:
         self._unwatch(self._limits.interrupt)

@@ -23,7 +23,6 @@ REPLY_TYPES = {
     "probe": "probe_reply",
 }
 
-MAX_NAMES = 100_000
 MAX_LOST = 1_000
 MAX_TEXT = 2_000
 
@@ -91,9 +90,9 @@ def reply(data: dict[str, Any], kind: str) -> ChildMessage | None:
 
 
 def snapshot(data: dict[str, Any]) -> SnapshotReport | None:
-    """Return what a child says about its pack, or None where it makes no sense."""
-    lost, names = data.get("lost", []), data.get("names", {})
-    if not isinstance(lost, list) or not isinstance(names, dict) or len(names) > MAX_NAMES:
+    """Return what a child says about its session, or None where it makes no sense."""
+    lost = data.get("lost", [])
+    if not isinstance(lost, list):
         return None
     short = {**data, "lost": [_short(item) for item in lost[:MAX_LOST]]}
     try:

@@ -17,6 +17,7 @@ from lambda_kernel.serving.child_messages import CellEnd
 from lambda_kernel.serving.control import INTERRUPT, InterruptWatch
 from lambda_kernel.serving.errors import CellProcessDied, CellTimeout, InvalidRequest
 from lambda_kernel.serving.line import Cell
+from lambda_kernel.serving.paging import Pager
 
 
 def narrow(cell: Cell) -> None:
@@ -67,7 +68,7 @@ def _bring_in(cell: Cell) -> None:
     waiting: list[Future[Any]] = [listing, head, clearing]
     try:
         cell.parent = container.snapshots.parent(invocation)
-        cell.snapshot_in = container.snapshots.restore(scope, cell.namespace)
+        cell.session = container.snapshots.open(scope, cell.namespace)
     finally:
         listed, home_head, _ = pool.wait_all(waiting)
     committed = None if cell.parent is None else cell.parent.home_head
@@ -107,7 +108,7 @@ def run(cell: Cell) -> None:
         CellEnded: it did not reply.
     """
     container, invocation = cell.container, cell.invocation
-    cell.snapshot_out = os.memfd_create("snapshot-out", os.MFD_CLOEXEC)
+    cell.snapshot_out = os.memfd_create("snapshot-out", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     for notice in cell.mirrored.notices:
         cell.output.notice(f"[workspace] {notice}")
     for notice in cell.connectors.notices:
@@ -143,11 +144,13 @@ def _run_once(cell: Cell, limits: CellLimitsInForce, *, bare: bool) -> CellEnd:
     if container.clock() >= limits.deadline:
         raise CellTimeout("the time was over before the cell could begin")
     zygote = container.zygotes.get(bare=bare)
+    assert cell.session is not None  # noqa: S101
+    pager = Pager(cell.session, container.pool)
     running = CellRun(
-        zygote, container.sweeper, cell.output, limits, cell.send_started, container.clock
+        zygote, container.sweeper, cell.output, limits, cell.send_started, pager, container.clock
     )
     try:
-        end = running.run(_request(cell), cell.snapshot_in, cell.snapshot_out)
+        end = running.run(_request(cell), cell.session.snapshot_in, cell.snapshot_out)
         return end.masked(cell.masker)
     finally:
         cell.peak_memory_bytes = running.peak_memory_bytes

@@ -30,7 +30,9 @@ from lambda_kernel.serving.homes import Homes
 from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer, MemorySecretReader
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.runtime_api import Event
-from lambda_kernel.serving.snapshots import ChunkCache, Snapshots
+from lambda_kernel.serving.segments import SegmentCache
+from lambda_kernel.serving.session_objects import Shelf
+from lambda_kernel.serving.snapshots import Snapshots
 from lambda_kernel.serving.standing import Standing
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import ZygoteLaunch, Zygotes
@@ -165,6 +167,7 @@ def container(
         pool = Pool(count)
         sweeper = Sweeper({os.getpid()}, {}, visible=_descendants)
         zygotes = Zygotes(launch, sweeper)
+        shelf = Shelf(store=store, bucket=STACK.state, pool=pool, cache=SegmentCache(1024**2 * 256))
         made = Container(
             settings=Settings(
                 stack=STACK,
@@ -189,7 +192,7 @@ def container(
             pool=pool,
             cache=DownloadCache.open(Path(root, "cache"), 1024**3),
             homes=Homes(store, STACK.state, pool, root),
-            snapshots=Snapshots(store, STACK.state, pool, ChunkCache(1024**2 * 64)),
+            snapshots=Snapshots(shelf),
             connectors=Connectors(secrets_reader, STACK),
             zygotes=zygotes,
             sweeper=sweeper,
