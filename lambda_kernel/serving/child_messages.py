@@ -64,7 +64,7 @@ class CellEnd:
         report = self.snapshot
         if report is not None:
             lost = tuple(LostName(**masker.json(encode(item))) for item in report.lost)
-            report = replace(report, lost=lost, names=masker.json(report.names))
+            report = replace(report, lost=lost)
         return CellEnd(reply=self.reply.masked(masker), snapshot=report)
 
 
