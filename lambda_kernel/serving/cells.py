@@ -121,8 +121,8 @@ class CellRun:
         self._reap_by: float | None = None
         self._fork_by = 0.0
         self._woken = False
-        self._has_questions = True
         self._flush_by = 0.0
+        self._has_questions = True
         self.peak_memory_bytes = 0
         self.started = False
 
