@@ -20,6 +20,8 @@ from typing import Any, BinaryIO
 import cloudpickle
 from cloudpickle import cloudpickle as _cloudpickle
 
+from lambda_kernel.child.rehydrators import reduce_live
+
 PROTOCOL = 5
 
 _LruCacheWrapper = type(functools.lru_cache(len))
@@ -112,7 +114,8 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if type(obj) is _LruCacheWrapper and self._is_own(obj.__wrapped__):
             attributes = {k: v for k, v in vars(obj).items() if k != "__wrapped__"}
             return make_cached, (obj.__wrapped__, obj.cache_parameters()), attributes
-        return super().reducer_override(obj)
+        reduced = reduce_live(obj)
+        return super().reducer_override(obj) if reduced is None else reduced
 
     def _is_own(self, obj: Any) -> bool:
         return type(obj) is types.FunctionType and obj.__globals__ is self._namespace
@@ -149,13 +152,8 @@ def _reduce_code(code: types.CodeType) -> Any:
     return make_code, (*args[:position], code.co_filename, *args[position + 1 :])
 
 
-def _refuse_file(stream: io.TextIOWrapper) -> Any:
-    # cloudpickle would silently turn it into a StringIO.
-    raise pickle.PicklingError("an open file belongs to its process")
-
-
 SessionPickler.dispatch_table = ChainMap(
-    {types.CodeType: _reduce_code, io.TextIOWrapper: _refuse_file},
+    {types.CodeType: _reduce_code},
     cloudpickle.Pickler.dispatch_table,
 )
 

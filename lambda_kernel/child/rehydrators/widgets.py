@@ -1,0 +1,49 @@
+"""ipywidgets: the model's state, and the comm that the front end knows it by.
+
+Nothing is announced again: a front end that shows the widget follows what the kernel sets.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def reduce_comm(comm: Any) -> Any:
+    """Carry its identity and who listens."""
+    state = {
+        name: getattr(comm, name, None)
+        for name in ("_msg_callback", "_close_callback", "_closed", "topic")
+    }
+    return make_comm, (comm.target_name, comm.comm_id), state, None, None, _set_comm_state
+
+
+def make_comm(target_name: str, comm_id: str) -> Any:
+    """Return a comm that the front end has opened already."""
+    comm_package = importlib.import_module("comm")
+    comm = comm_package.create_comm(target_name=target_name, comm_id=comm_id, primary=False)
+    comm.primary = True
+    comm_package.get_comm_manager().register_comm(comm)
+    return comm
+
+
+def _set_comm_state(comm: Any, state: dict[str, Any]) -> None:
+    for name, value in state.items():
+        setattr(comm, name, value)
+
+
+def reduce_widget(widget: Any) -> Any:
+    """Carry its traits (traitlets stores them with those who observe them)."""
+    return make_widget, (type(widget),), widget.__getstate__(), None, None, _set_widget_state
+
+
+def make_widget(cls: Any) -> Any:
+    """Return a widget without a state."""
+    return cls.__new__(cls)
+
+
+def _set_widget_state(widget: Any, state: dict[str, Any]) -> None:
+    widget.__setstate__(state)
+    if widget.comm is not None:
+        instances = importlib.import_module("ipywidgets.widgets.widget")._instances
+        instances[widget.model_id] = widget
