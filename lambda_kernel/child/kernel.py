@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import logging
 import os
@@ -53,6 +54,14 @@ class CellShell(ZMQInteractiveShell):
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
         self.lost_names: dict[str, Loss] = {}
         self.invocations: list[CellInvocation] = []
+        self.cell_context = contextvars.copy_context()
+
+    async def run_cell_async(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a cell; its context is kept, for the values of context variables."""
+        try:
+            return await super().run_cell_async(*args, **kwargs)
+        finally:
+            self.cell_context = contextvars.copy_context()
 
     @property
     def ipython_dir(self) -> str:  # type: ignore[override]

@@ -68,6 +68,8 @@ class _Entry:
         """What the user knows it as; None for another name of something that has one."""
         if self.kind == "variable":
             return str(self.key)
+        if self.kind == "side":
+            return f"({self.key})"
         return f"Out[{self.key}]" if self.kind == "out" else None
 
 
@@ -96,6 +98,7 @@ class WholeNamespace:
         self._randomness: dict[str, Any] = {}
         self._sources: dict[str, tuple[int, str]] = {}
         self._unread: dict[str, Loss] = {}
+        self._side: dict[str, Any] = {}
 
     def restore(self, shell: Any, snapshot_in: int) -> None:
         """Bring back the session (see SessionState)."""
@@ -115,6 +118,7 @@ class WholeNamespace:
         shell.invocations[:] = [CellInvocation(*line) for line in settings["invocations"]]
         shell.lost_names.update({name: Loss(**loss) for name, loss in settings["lost"].items()})
         self._load(shell, reader, settings)
+        side_state.apply_objects(self._baseline, self._side)
         for name, own in settings["aliases"].items():
             shell.user_ns[name] = shell.user_ns if own is None else shell.user_ns[own]
         randomness.apply(self._randomness, self._seeds)
@@ -123,6 +127,8 @@ class WholeNamespace:
         """Store the session (see SessionState)."""
         cell = shell.execution_count - 1
         entries, aliases = _entries(shell)
+        side = side_state.collect_objects(self._baseline)
+        entries += [_Entry("side", key, value) for key, value in side.items()]
         written, lengths, lost, writer = self._write(shell, entries, snapshot_out, cell)
         for name, loss in lost.items():
             tell(name, loss)
@@ -157,7 +163,13 @@ class WholeNamespace:
             self._load_around(shell, reader, settings)
             return
         for (kind, key, _), value in zip(index, values, strict=True):
-            _put(shell, _Entry(kind, key, value))
+            self._put(shell, _Entry(kind, key, value))
+
+    def _put(self, shell: Any, entry: _Entry) -> None:
+        if entry.kind == "side":
+            self._side[entry.key] = entry.value
+        else:
+            _put(shell, entry)
 
     def _load_around(self, shell: Any, reader: SnapshotReader, settings: dict[str, Any]) -> None:
         segments, offset = [], 0
@@ -168,7 +180,7 @@ class WholeNamespace:
         for (kind, key, _), (is_read, value) in zip(settings["index"], results, strict=True):
             entry = _Entry(kind, key, value)
             if is_read:
-                _put(shell, entry)
+                self._put(shell, entry)
             elif entry.label is not None:
                 made = loss_of(entry.label, None, value, settings["cell"])
                 loss = Loss(type=settings["names"].get(key, "object"), cell=made.cell, why=made.why)

@@ -50,7 +50,7 @@ def warm_up(kernel: CellKernel) -> None:
     """Run throw-away cells, so that what they import is there; the kernel is fresh again."""
     for code in WARM_UP_CELLS:
         run_warm_up(kernel, code)
-    state = WholeNamespace(Baseline.here("/"), 2**30, {})
+    state = WholeNamespace(Baseline.here("/", kernel.cell_shell), 2**30, {})
     memfd = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
     try:
         state.save(kernel.cell_shell, memfd)

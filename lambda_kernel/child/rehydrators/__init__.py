@@ -5,11 +5,19 @@ kind, imported only when an object of that kind is stored. Users add their own: 
 ``lambda_kernel.rehydrators``.
 """
 
+from lambda_kernel.child.rehydrators import places
 from lambda_kernel.child.rehydrators.registry import (
     NotCarried,
+    begin_process,
     reduce_live,
     refusal_of,
     rehydrator,
 )
 
-__all__ = ["NotCarried", "reduce_live", "refusal_of", "rehydrator"]
+__all__ = ["NotCarried", "begin_cell", "reduce_live", "refusal_of", "rehydrator"]
+
+
+def begin_cell(workdir: str, home: str) -> None:
+    """Say which folders outlive the cell that this process runs."""
+    begin_process()
+    places.keep(workdir, home)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pickle
-import site
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,7 +37,7 @@ class NotCarried(pickle.PicklingError):
 
 
 _registered: dict[str, Reducer] = {}
-_entry_points: dict[str, str] | None = None
+_entry_points: dict[str, dict[str, str]] = {}
 _by_type: dict[type, Reducer | None] = {}
 
 
@@ -129,13 +128,10 @@ def _own(key: str) -> Reducer | None:
 
 
 def _from_entry_point(key: str) -> Reducer | None:
-    global _entry_points
     top = key.partition(".")[0]
     if top in sys.stdlib_module_names or top == "__main__":
         return None
-    if _entry_points is None:
-        _entry_points = dict(_read_entry_points())
-    place = _entry_points.get(key)
+    place = _entry_point(key)
     if place is None:
         return None
     module, _, name = place.partition(":")
@@ -147,20 +143,24 @@ def _from_entry_point(key: str) -> Reducer | None:
     return reducer
 
 
-def forget_entry_points() -> None:
-    """Read them again when they are next needed (``sys.path`` has changed)."""
-    global _entry_points
-    _entry_points = None
+def begin_process() -> None:
+    """Ask again for every type: this process has packages that the one it was forked from had not."""
     _by_type.clear()
 
 
-def _read_entry_points() -> Iterator[tuple[str, str]]:
-    # importlib.metadata would read the metadata of every package.
-    folders = [entry for entry in sys.path if entry]
-    folders += [site.getusersitepackages()]
-    for folder in dict.fromkeys(folders):
-        for path in Path(folder).glob("*.dist-info/entry_points.txt"):
-            yield from _lines_of(path)
+def _entry_point(key: str) -> str | None:
+    # importlib.metadata would read the metadata of every package. What the zygote has read of the
+    # image's folders is known here.
+    for folder in sys.path:
+        if folder not in _entry_points:
+            found: dict[str, str] = {}
+            for path in Path(folder).glob("*.dist-info/entry_points.txt") if folder else ():
+                found |= _lines_of(path)
+            _entry_points[folder] = found
+        place = _entry_points[folder].get(key)
+        if place is not None:
+            return place
+    return None
 
 
 def _lines_of(path: Path) -> Iterator[tuple[str, str]]:

@@ -72,6 +72,7 @@ TABLE: dict[str, str] = {
     "ctypes.CDLL": "refusals:library",
     "_ctypes.CFuncPtr": "refusals:library",
     "_ssl._SSLContext": "refusals:ssl_context",
+    "socket.socket": "refusals:socket",
     "_socket.socket": "refusals:socket",
     "selectors._BaseSelectorImpl": "refusals:selector",
     # libraries
