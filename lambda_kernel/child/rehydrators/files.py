@@ -37,7 +37,8 @@ def reduce_text(file: Any) -> Any:
     if file.line_buffering:
         options["buffering"] = 1
     raw = _raw_of(file.buffer)
-    return make_file, (_path_of(raw), _reopen_mode(raw, ""), file.mode, position, options)
+    names = (raw.name, file.mode)
+    return make_file, (_path_of(raw), _reopen_mode(raw, ""), names, position, options)
 
 
 def reduce_buffered(file: Any) -> Any:
@@ -47,7 +48,7 @@ def reduce_buffered(file: Any) -> Any:
     raw = _raw_of(file)
     file.flush()
     path = _path_of(raw)
-    return make_file, (path, _reopen_mode(raw, "b"), None, file.tell(), {})
+    return make_file, (path, _reopen_mode(raw, "b"), (raw.name, None), file.tell(), {})
 
 
 def reduce_raw(raw: Any) -> Any:
@@ -55,17 +56,21 @@ def reduce_raw(raw: Any) -> Any:
     if raw.closed:
         return make_closed, (raw.name, raw.mode, None)
     mode = _reopen_mode(raw, "b")
-    return make_file, (_path_of(raw), mode, None, raw.tell(), {"buffering": 0})
+    names = (raw.name, None)
+    return make_file, (_path_of(raw), mode, names, raw.tell(), {"buffering": 0})
 
 
 def make_file(
-    path: str, mode: str, shown_mode: str | None, position: int, options: dict[str, Any]
+    path: str, mode: str, names: tuple[Any, str | None], position: int, options: dict[str, Any]
 ) -> Any:
     """Return the file, open again where it stood."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"the file {path!r} that it had open is gone")
     file: Any = open(path, mode, **options)  # noqa: SIM115
     file.seek(position)
+    name, shown_mode = names
+    buffer = getattr(file, "buffer", file)
+    getattr(buffer, "raw", buffer).name = name
     if shown_mode is not None:
         file.mode = shown_mode
     return file

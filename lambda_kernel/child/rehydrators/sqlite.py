@@ -66,7 +66,8 @@ def _set_state(connection: Any, state: dict[str, Any]) -> None:
 
 
 def _database(connection: Any, name: str, path: str) -> tuple[str, str, Any]:
-    if path:
+    # What was deserialized has a name that is no path.
+    if path.startswith("/"):
         return name, require_kept(path, "keep the file in the working directory"), None
     content = connection.serialize(name=name)
     return name, ":memory:", content if len(content) else None
