@@ -53,7 +53,7 @@ def make_client(
     return boto3.client(service, region_name=region, endpoint_url=endpoint, config=config)
 
 
-def make_resource(  # noqa: PLR0913
+def make_resource(
     service: str,
     region: str | None,
     endpoint: str | None,

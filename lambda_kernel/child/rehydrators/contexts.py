@@ -9,7 +9,7 @@ from typing import Any
 def reduce_context_var(var: contextvars.ContextVar[Any]) -> Any:
     """Carry what the cell would see."""
     try:
-        default = (contextvars.Context().run(var.get),)
+        default: tuple[Any, ...] = (contextvars.Context().run(var.get),)
     except LookupError:
         default = ()
     value = (var.get(),) if var in contextvars.copy_context() else None
@@ -19,7 +19,7 @@ def reduce_context_var(var: contextvars.ContextVar[Any]) -> Any:
 def make_context_var(name: str, *default: Any) -> contextvars.ContextVar[Any]:
     """Return a context variable that has no value yet."""
     if default:
-        return contextvars.ContextVar(name, default=default[0])  # noqa: B039
+        return contextvars.ContextVar(name, default=default[0])
     return contextvars.ContextVar(name)
 
 

@@ -25,7 +25,7 @@ def reduce_tree(tree: Any) -> Any:
     return make_tree, (tree.getroot(),)
 
 
-def make_root(text: bytes, is_html: bool) -> Any:  # noqa: FBT001
+def make_root(text: bytes, is_html: bool) -> Any:
     """Return the root of a parsed document."""
     etree = importlib.import_module("lxml.etree")
     options = {"huge_tree": True, "strip_cdata": False, "resolve_entities": False}

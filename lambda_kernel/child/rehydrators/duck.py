@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import os
 import tempfile
 import uuid
 import weakref
+from pathlib import Path
 from typing import Any
 
 from lambda_kernel.child.rehydrators.places import require_kept
@@ -75,19 +75,17 @@ def _database(cursor: Any, name: str, path: str | None) -> tuple[str, str | None
         cursor.execute(f'CHECKPOINT "{name}"')
         return name, require_kept(path, "keep the file in the working directory"), None
     with tempfile.TemporaryDirectory(prefix="lkg-") as folder:
-        copy = os.path.join(folder, "copy.duckdb")
+        copy = Path(folder, "copy.duckdb")
         cursor.execute(f"ATTACH '{copy}' AS lkg_copy")
         cursor.execute(f'COPY FROM DATABASE "{name}" TO lkg_copy')
         cursor.execute("DETACH lkg_copy")
-        with open(copy, "rb") as stream:
-            return name, None, stream.read()
+        return name, None, copy.read_bytes()
 
 
 def _fill(connection: Any, name: str, content: bytes) -> None:
     with tempfile.TemporaryDirectory(prefix="lkg-") as folder:
-        copy = os.path.join(folder, "copy.duckdb")
-        with open(copy, "wb") as stream:
-            stream.write(content)
+        copy = Path(folder, "copy.duckdb")
+        copy.write_bytes(content)
         connection.execute(f"ATTACH '{copy}' AS lkg_copy (READ_ONLY)")
         connection.execute(f'COPY FROM DATABASE lkg_copy TO "{name}"')
         connection.execute("DETACH lkg_copy")

@@ -49,7 +49,7 @@ def reduce_process_pool(pool: Any) -> Any:
     return make_process_pool, (method, settings, is_shut_down)
 
 
-def make_pool(cls: Any, settings: dict[str, Any], is_shut_down: bool) -> Any:  # noqa: FBT001
+def make_pool(cls: Any, settings: dict[str, Any], is_shut_down: bool) -> Any:
     """Return an idle pool."""
     pool = cls(**settings)
     if is_shut_down:
@@ -57,7 +57,7 @@ def make_pool(cls: Any, settings: dict[str, Any], is_shut_down: bool) -> Any:  #
     return pool
 
 
-def make_process_pool(method: str, settings: dict[str, Any], is_shut_down: bool) -> Any:  # noqa: FBT001
+def make_process_pool(method: str, settings: dict[str, Any], is_shut_down: bool) -> Any:
     """Return an idle pool of processes."""
     import multiprocessing
 

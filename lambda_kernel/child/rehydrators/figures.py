@@ -7,8 +7,9 @@ from typing import Any
 
 def reduce_container(container: Any) -> Any:
     """Carry what it holds, and its owners."""
-    content: Any = dict(container) if isinstance(container, dict) else list(container)
-    owners = list(container._owners)
+    kind = next(plain for plain in (dict, set, list) if isinstance(container, plain))
+    content: Any = kind(container)
+    owners = [(owner, descriptor.name) for owner, descriptor in container._owners]
     return make_container, (type(container),), (content, owners), None, None, _fill
 
 
@@ -19,18 +20,8 @@ def make_container(cls: Any) -> Any:
 
 def _fill(container: Any, state: tuple[Any, list[Any]]) -> None:
     content, owners = state
-    if isinstance(content, dict):
+    if isinstance(content, dict | set):
         container.update(content)
     else:
         container.extend(content)
-    container._owners = set(owners)
-
-
-def reduce_descriptor(descriptor: Any) -> Any:
-    """Carry where it stands: there is one of them in every class."""
-    return find_descriptor, (descriptor.owner, descriptor.name)
-
-
-def find_descriptor(owner: Any, name: str) -> Any:
-    """Return the descriptor of a class."""
-    return owner.lookup(name)
+    container._owners = {(owner, owner.lookup(name)) for owner, name in owners}

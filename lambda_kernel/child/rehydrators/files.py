@@ -7,6 +7,7 @@ import io
 import os
 import stat
 import sys
+from pathlib import Path
 from typing import Any
 
 from lambda_kernel.child.rehydrators.places import require_kept
@@ -64,9 +65,9 @@ def make_file(
     path: str, mode: str, names: tuple[Any, str | None], position: int, options: dict[str, Any]
 ) -> Any:
     """Return the file, open again where it stood."""
-    if not os.path.exists(path):
+    if not Path(path).exists():
         raise FileNotFoundError(f"the file {path!r} that it had open is gone")
-    file: Any = open(path, mode, **options)  # noqa: SIM115
+    file: Any = open(path, mode, **options)
     file.seek(position)
     name, shown_mode = names
     buffer = getattr(file, "buffer", file)
@@ -108,7 +109,7 @@ def _path_of(raw: Any) -> str:
     if not stat.S_ISREG(mode) or isinstance(raw.name, int):
         _refuse_stream()
     path = require_kept(f"/proc/self/fd/{raw.fileno()}", _HINT)
-    if not os.path.samestat(os.fstat(raw.fileno()), os.stat(path)):
+    if not os.path.samestat(os.fstat(raw.fileno()), Path(path).stat()):
         raise NotCarried("its file was replaced or deleted", _HINT)
     return path
 

@@ -33,7 +33,7 @@ def reduce_client(client: Any) -> Any:
     return make_client, (type(client), settings, client.is_closed)
 
 
-def make_client(cls: Any, settings: dict[str, Any], is_closed: bool) -> Any:  # noqa: FBT001
+def make_client(cls: Any, settings: dict[str, Any], is_closed: bool) -> Any:
     """Return a client without connections."""
     httpx = importlib.import_module("httpx")
     cookies = httpx.Cookies()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from lambda_kernel.child.rehydrators.registry import NotCarried
 
@@ -22,7 +23,7 @@ def require_kept(path: str, hint: str) -> str:
         NotCarried: what stands there ends with the cell.
     """
     whole = os.path.realpath(path)
-    if not os.path.exists(whole):
+    if not Path(whole).exists():
         raise NotCarried("its file is gone", hint)
     if _kept and not any(_is_below(whole, folder) for folder in _kept):
         for folder in _OF_ONE_CELL:

@@ -32,6 +32,7 @@ def make_bar(cls: Any, plain: dict[str, Any], averages: dict[str, Any], iterable
     """Return a bar that is drawn when it moves next."""
     bar = object.__new__(cls)
     vars(bar).update(plain, iterable=iterable, fp=sys.stderr, pos=0)
+    cls.get_lock()
     bar._time = time.time
     ema = importlib.import_module("tqdm.std").EMA
     for name, numbers in averages.items():

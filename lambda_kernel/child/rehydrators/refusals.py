@@ -70,7 +70,9 @@ digest = _refuse(
     "a running digest cannot be stored", "keep {name}.hexdigest(), or the data it has seen"
 )
 library = _refuse("a loaded library belongs to the process of its cell", "load it again")
-ssl_context = _refuse("it may hold keys, and OpenSSL cannot store it", "ssl.create_default_context()")
+ssl_context = _refuse(
+    "it may hold keys, and OpenSSL cannot store it", "ssl.create_default_context()"
+)
 cursor = _refuse("it stands in the middle of its rows", "{name}.fetchall() and keep the rows")
 relation = _refuse("it is a query that is not computed yet", "{name} = {name}.df()")
 aws_session = _refuse("it may hold credentials", "keep a boto3.Session, which is made again")

@@ -144,7 +144,7 @@ def _from_entry_point(key: str) -> Reducer | None:
 
 
 def begin_process() -> None:
-    """Ask again for every type: this process has packages that the one it was forked from had not."""
+    """Ask again for every type: a cell has packages that the zygote has not."""
     _by_type.clear()
 
 

@@ -96,7 +96,6 @@ TABLE: dict[str, str] = {
     "lxml.etree._ElementTree": "documents:reduce_tree",
     "openpyxl.worksheet.dimensions.DimensionHolder": "documents:reduce_dimensions",
     "bokeh.core.property.wrappers.PropertyValueContainer": "figures:reduce_container",
-    "bokeh.core.property.descriptors.PropertyDescriptor": "figures:reduce_descriptor",
     "tqdm.std.tqdm": "progress:reduce_bar",
     "ipykernel.comm.comm.Comm": "widgets:reduce_comm",
     "ipykernel.comm.comm.BaseComm": "widgets:reduce_comm",

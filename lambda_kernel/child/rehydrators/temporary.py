@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import weakref
+from pathlib import Path
 from typing import Any
 
 from lambda_kernel.child.rehydrators.places import require_kept
@@ -32,16 +32,16 @@ def make_wrapper(cls: Any, file: Any, name: str, options: dict[str, Any]) -> Any
 
 def reduce_directory(directory: Any) -> Any:
     """Carry its name."""
-    exists = directory._finalizer.alive and os.path.isdir(directory.name)
+    exists = directory._finalizer.alive and Path(directory.name).is_dir()
     if exists:
         require_kept(directory.name, _HINT)
     options = {
         key: value for key, value in vars(directory).items() if key not in ("name", "_finalizer")
     }
-    return make_directory, (type(directory), os.path.abspath(directory.name), options, exists)
+    return make_directory, (type(directory), str(Path.cwd() / directory.name), options, exists)
 
 
-def make_directory(cls: Any, name: str, options: dict[str, Any], exists: bool) -> Any:  # noqa: FBT001
+def make_directory(cls: Any, name: str, options: dict[str, Any], exists: bool) -> Any:
     """Return a temporary directory, removed when it is no longer used."""
     directory = cls.__new__(cls)
     vars(directory).update(options, name=name)

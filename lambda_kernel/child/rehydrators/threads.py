@@ -29,7 +29,7 @@ def reduce_lock(lock: Any) -> Any:
     return _lock, (lock.locked() and threading.active_count() == 1,)
 
 
-def _lock(locked: bool) -> Any:  # noqa: FBT001
+def _lock(locked: bool) -> Any:
     return make_lock(locked=locked)
 
 

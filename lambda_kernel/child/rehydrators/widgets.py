@@ -33,8 +33,17 @@ def _set_comm_state(comm: Any, state: dict[str, Any]) -> None:
 
 
 def reduce_widget(widget: Any) -> Any:
-    """Carry its traits (traitlets stores them with those who observe them)."""
-    return make_widget, (type(widget),), widget.__getstate__(), None, None, _set_widget_state
+    """Carry its traits and the functions that observe them (traitlets leaves these out)."""
+    event_handler = importlib.import_module("traitlets").EventHandler
+    observers = [
+        (function, name, kind)
+        for name, kinds in widget._trait_notifiers.items()
+        for kind, functions in kinds.items()
+        for function in functions
+        if not isinstance(function, event_handler)
+    ]
+    state = (widget.__getstate__(), observers)
+    return make_widget, (type(widget),), state, None, None, _set_widget_state
 
 
 def make_widget(cls: Any) -> Any:
@@ -42,8 +51,11 @@ def make_widget(cls: Any) -> Any:
     return cls.__new__(cls)
 
 
-def _set_widget_state(widget: Any, state: dict[str, Any]) -> None:
-    widget.__setstate__(state)
+def _set_widget_state(widget: Any, state: tuple[dict[str, Any], list[Any]]) -> None:
+    traits, observers = state
+    widget.__setstate__(traits)
+    for function, name, kind in observers:
+        widget._add_notifiers(function, name, kind)
     if widget.comm is not None:
         instances = importlib.import_module("ipywidgets.widgets.widget")._instances
         instances[widget.model_id] = widget

@@ -84,9 +84,7 @@ class Magics:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._before = {
-            kind: dict(magics) for kind, magics in shell.magics_manager.magics.items()
-        }
+        self._before = {kind: dict(magics) for kind, magics in shell.magics_manager.magics.items()}
         self._callbacks = {k: list(v) for k, v in shell.events.callbacks.items()}
 
     def collect_objects(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from typing import Any
@@ -41,12 +42,12 @@ class WarningFilters:
                 added += [live] if live is not None else []
             else:
                 self._waiting.append(line)
-                when_imported(module, lambda _, line=line: self._add_late(line))
+                when_imported(module, functools.partial(self._add_late, line))
         warnings.filters[:] = added + kept  # type: ignore[index]
         _tell_changed()
         return []
 
-    def _add_late(self, line: _Plain) -> None:
+    def _add_late(self, line: _Plain, _: Any) -> None:
         self._waiting.remove(line)
         live = _live(line)
         if live is not None and live not in warnings.filters:

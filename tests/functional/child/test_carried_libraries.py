@@ -19,7 +19,8 @@ CASES = {
         " is c, x.execute('select count(*) from t').fetchone()) == ((12,), True, (2,))",
     ),
     "duckdb file": (
-        "import duckdb\nx = duckdb.connect('a.duckdb')\n_ = x.execute('create table t as select 5 a')",
+        "import duckdb\nx = duckdb.connect('a.duckdb')\n_ = x.execute('create table t as "
+        "select 5 a')",
         "x.execute('from t').fetchone() == (5,)",
     ),
     "boto3 client": (
@@ -57,7 +58,8 @@ CASES = {
         "x.n == 2 and '2/2' in str(x)",
     ),
     "ipywidgets": (
-        "import ipywidgets as w\ns = w.IntSlider(3, max=9); x = w.VBox([s, w.Label('a')])\nlog = []\n"
+        "import ipywidgets as w\ns = w.IntSlider(3, max=9); x = w.VBox([s, "
+        "w.Label('a')])\nlog = []\n"
         "s.observe(lambda change: log.append(change.new), 'value'); i = s.model_id",
         "(x.children[0] is s, s.value, s.max, s.model_id == i, setattr(s, 'value', 4), log)"
         " == (True, 3, 9, True, None, [4])",
@@ -68,17 +70,23 @@ CASES = {
         " and x.savefig('a.png') is None",
     ),
     "pandas": (
-        "import pandas as pd\nx = pd.DataFrame({'a': [1, 2], 'b': ['x', None]}); g = x.groupby('a')",
+        "import pandas as pd\nx = pd.DataFrame({'a': [1, 2], 'b': ['x', None]}); g = "
+        "x.groupby('a')",
         "x.a.sum() == 3 and len(g) == 2",
     ),
     "polars": (
-        "import polars as pl\nx = pl.DataFrame({'a': [1, 2]}); y = x.lazy().select(pl.col('a') * 2)",
+        "import polars as pl\nx = pl.DataFrame({'a': [1, 2]}); y = "
+        "x.lazy().select(pl.col('a') * 2)",
         "x['a'].sum() == 3 and y.collect()['a'].to_list() == [2, 4]",
     ),
-    "pyarrow": ("import pyarrow as pa\nx = pa.table({'a': [1, 2]})", "x.column('a').to_pylist() == [1, 2]"),
+    "pyarrow": (
+        "import pyarrow as pa\nx = pa.table({'a': [1, 2]})",
+        "x.column('a').to_pylist() == [1, 2]",
+    ),
     "scikit-learn": (
         "from sklearn.linear_model import LinearRegression as L\n"
-        "from sklearn.pipeline import make_pipeline\nfrom sklearn.preprocessing import StandardScaler\n"
+        "from sklearn.pipeline import make_pipeline\nfrom sklearn.preprocessing import "
+        "StandardScaler\n"
         "x = make_pipeline(StandardScaler(), L()).fit([[0], [1], [2]], [0, 1, 2])",
         "round(float(x.predict([[3]])[0]), 6) == 3.0",
     ),
@@ -108,7 +116,8 @@ CASES = {
         "x.active['A1'].value == 5 and x.active is s",
     ),
     "lxml": (
-        "from lxml import etree\nx = etree.fromstring('<a><b>t</b></a>'); t = etree.ElementTree(x)\n"
+        "from lxml import etree\nx = etree.fromstring('<a><b>t</b></a>'); t = "
+        "etree.ElementTree(x)\n"
         "b = x[0]",
         "etree.tostring(x) == b'<a><b>t</b></a>' and b.text == 't' and t.getroot().tag == 'a'",
     ),
@@ -127,10 +136,17 @@ CASES = {
     ),
 }
 MODULES = {
-    "boto3 client": "boto3", "boto3 resource": "boto3", "boto3 session": "boto3",
-    "duckdb in memory": "duckdb", "duckdb file": "duckdb", "httpx client": "httpx",
-    "requests session": "requests", "closed tqdm": "tqdm", "matplotlib figure": "matplotlib",
-    "scikit-learn": "sklearn", "pillow": "PIL",
+    "boto3 client": "boto3",
+    "boto3 resource": "boto3",
+    "boto3 session": "boto3",
+    "duckdb in memory": "duckdb",
+    "duckdb file": "duckdb",
+    "httpx client": "httpx",
+    "requests session": "requests",
+    "closed tqdm": "tqdm",
+    "matplotlib figure": "matplotlib",
+    "scikit-learn": "sklearn",
+    "pillow": "PIL",
 }
 INSTALLED = [c for c in CASES if importlib.util.find_spec(MODULES.get(c, c)) is not None]
 

@@ -115,13 +115,15 @@ STDLIB = {
         " == (0, 'kept', None, False)",
     ),
     "temporary directory": (
-        "import tempfile, os\nx = tempfile.TemporaryDirectory(dir='.')\nn = os.path.abspath(x.name)",
+        "import tempfile, os\nx = tempfile.TemporaryDirectory(dir='.')\nn = "
+        "os.path.abspath(x.name)",
         "(os.path.isdir(n), x.cleanup(), os.path.isdir(n)) == (True, None, False)",
     ),
     "sqlite in memory": (
         "import sqlite3\nx = sqlite3.connect(':memory:'); x.row_factory = sqlite3.Row\n"
         "x.execute('create table t (a)'); x.execute('insert into t values (5)'); x.commit()",
-        "x.execute('select * from t').fetchone()['a'] == 5 and x.execute('insert into t values (6)')"
+        "x.execute('select * from t').fetchone()['a'] == 5 and x.execute('insert into t "
+        "values (6)')"
         ".rowcount == 1",
     ),
     "sqlite file": (

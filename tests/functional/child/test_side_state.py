@@ -73,7 +73,11 @@ CASES = {
         " for m in [get_ipython().magics_manager.registry['AutoreloadMagics']]]",
         "[(True, True)]",
     ),
-    "alias": ("%alias greet echo hi %s", "dict(get_ipython().alias_manager.aliases)['greet']", "'echo hi %s'"),
+    "alias": (
+        "%alias greet echo hi %s",
+        "dict(get_ipython().alias_manager.aliases)['greet']",
+        "'echo hi %s'",
+    ),
     "line magic": (
         "from IPython.core.magic import register_line_magic\nsuffix = '!'\n@register_line_magic\n"
         "def shout(line):\n    return line.upper() + suffix",
