@@ -67,7 +67,7 @@ def make_file(
     """Return the file, open again where it stood."""
     if not Path(path).exists():
         raise FileNotFoundError(f"the file {path!r} that it had open is gone")
-    file: Any = open(path, mode, **options)
+    file: Any = Path(path).open(mode, **options)  # noqa: SIM115
     file.seek(position)
     name, shown_mode = names
     buffer = getattr(file, "buffer", file)

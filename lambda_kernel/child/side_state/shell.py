@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _PLAIN = (str, int, float, bool, type(None))
+_config_names: dict[type, frozenset[str]] = {}
 _AUTORELOAD = ("enabled", "check_all", "autoload_obj", "modules", "skip_modules")
 
 
@@ -142,8 +143,6 @@ class Configured:
                 key: value
                 for key, value in now.items()
                 if (before[key] != value if key in before else _is_set(part, key, value))
-                and _is_plain(value)
-                and part.traits()[key].metadata.get("config")
             }
             if different:
                 changed[name] = different
@@ -154,7 +153,7 @@ class Configured:
         notices = []
         for name, values in carried.items():
             if name == "InlineBackend":
-                self._shell.run_line_magic("matplotlib", "inline") if not self._part(name) else None
+                self._make_inline_backend()
             part = self._part(name)
             for key, value in values.items() if part is not None else ():
                 try:
@@ -163,14 +162,21 @@ class Configured:
                     notices.append(f"[state] %config {name}.{key} could not be set: {error}")
         return notices
 
+    def _make_inline_backend(self) -> None:
+        if self._part("InlineBackend") is None:
+            self._shell.run_line_magic("matplotlib", "inline")
+
     def _part(self, name: str) -> Any:
         return next((p for p in self._shell.configurables if type(p).__name__ == name), None)
 
 
 def _traits(part: Any) -> dict[str, Any]:
-    return {k: v for k, v in part._trait_values.items() if not isinstance(v, dict | list | set)} | {
-        k: v.copy() for k, v in part._trait_values.items() if isinstance(v, dict | list | set)
-    }
+    cls = type(part)
+    names = _config_names.get(cls)
+    if names is None:
+        names = _config_names[cls] = frozenset(cls.class_trait_names(config=True))
+    values = {k: v for k, v in part._trait_values.items() if k in names and _is_plain(v)}
+    return {k: v.copy() if isinstance(v, dict | list | set) else v for k, v in values.items()}
 
 
 def _is_set(part: Any, key: str, value: Any) -> bool:
@@ -181,12 +187,16 @@ def _is_set(part: Any, key: str, value: Any) -> bool:
         return False
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, depth: int = 4) -> bool:
+    if isinstance(value, _PLAIN):
+        return True
+    if depth == 0:
+        return False
     if isinstance(value, dict):
-        return all(_is_plain(k) and _is_plain(v) for k, v in value.items())
+        return all(_is_plain(k) and _is_plain(v, depth - 1) for k, v in value.items())
     if isinstance(value, list | tuple | set):
-        return all(_is_plain(item) for item in value)
-    return isinstance(value, _PLAIN)
+        return all(_is_plain(item, depth - 1) for item in value)
+    return False
 
 
 class Rehydrators:
