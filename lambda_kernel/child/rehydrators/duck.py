@@ -23,6 +23,8 @@ def reduce_connection(connection: Any) -> Any:
     except Exception:  # noqa: BLE001  (the error's class is the library's)
         return make_closed, ()
     _refuse_transaction(connection)
+    # Temporary tables are seen by their own connection only.
+    _refuse_of_the_process(connection)
     listed = cursor.execute(
         "SELECT database_name, path FROM duckdb_databases() WHERE NOT internal"
     ).fetchall()
@@ -35,7 +37,6 @@ def reduce_connection(connection: Any) -> Any:
         mark = _MARK + uuid.uuid4().hex
         cursor.execute(f"ATTACH ':memory:' AS {mark}")
         _first[mark] = weakref.ref(connection)
-    _refuse_of_the_process(cursor)
     current = cursor.execute("SELECT current_database()").fetchone()[0]
     databases = [
         _database(cursor, name, path) for name, path in listed if not name.startswith(_MARK)
@@ -101,8 +102,8 @@ def _refuse_transaction(connection: Any) -> None:
     connection.rollback()
 
 
-def _refuse_of_the_process(cursor: Any) -> None:
-    temporary = cursor.execute(
+def _refuse_of_the_process(connection: Any) -> None:
+    temporary = connection.execute(
         "SELECT table_name FROM duckdb_tables() WHERE temporary UNION ALL "
         "SELECT view_name FROM duckdb_views() WHERE temporary AND NOT internal"
     ).fetchall()

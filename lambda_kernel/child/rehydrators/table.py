@@ -83,6 +83,7 @@ TABLE: dict[str, str] = {
     "_duckdb.DuckDBPyConnection": "duck:reduce_connection",
     "duckdb.duckdb.DuckDBPyConnection": "duck:reduce_connection",
     "duckdb.DuckDBPyRelation": "refusals:relation",
+    "duckdb._relation.DuckDBPyRelation": "refusals:relation",
     "_duckdb.DuckDBPyRelation": "refusals:relation",
     "duckdb.duckdb.DuckDBPyRelation": "refusals:relation",
     "botocore.client.BaseClient": "aws:reduce_client",

@@ -158,3 +158,44 @@ def test_carried(case: str, notebook: Notebook) -> None:
     result = notebook.run(make, "pass", check)
 
     assert result.text == "True"
+
+
+REFUSED = {
+    "given credentials": (
+        "import boto3\nx = boto3.client('s3', region_name='eu-west-1', aws_access_key_id='AKIDOWN',"
+        " aws_secret_access_key='verysecretkey')",
+        "credentials that were given to it",
+    ),
+    "session with given credentials": (
+        "import boto3\nx = boto3.Session(aws_access_key_id='AKIDOWN',"
+        " aws_secret_access_key='verysecretkey', region_name='eu-west-1')",
+        "credentials that were given to it",
+    ),
+    "duckdb transaction": ("import duckdb\nx = duckdb.connect(); _ = x.begin()", "x.commit()"),
+    "duckdb relation": ("import duckdb\nc = duckdb.connect(); x = c.sql('select 1')", "x = x.df()"),
+    "duckdb registered frame": (
+        "import duckdb, pandas\nx = duckdb.connect()\n"
+        "_ = x.register('frame', pandas.DataFrame({'a': [1]}))",
+        "registered tables (frame)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_with_a_hint(case: str, notebook: Notebook) -> None:
+    make, hint = REFUSED[case]
+
+    result = notebook.run(make)
+
+    assert hint in result.stream("stderr")
+    assert b"verysecretkey" not in notebook.snapshot.replace(make.encode(), b"")
+
+
+def test_a_widget_is_not_announced_again(notebook: Notebook) -> None:
+    notebook.run("import ipywidgets as w\nx = w.IntSlider(3)")
+
+    result = notebook.run("x.value = 5")
+
+    assert not result.of_type("comm_open")
+    (message,) = result.of_type("comm_msg")
+    assert message["content"]["data"]["state"] == {"value": 5}
