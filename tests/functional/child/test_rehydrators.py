@@ -194,7 +194,7 @@ REFUSED = {
         "x.join()",
     ),
     "running process": (
-        "import subprocess\nx = subprocess.Popen(['sleep', '60'])",
+        "import subprocess\nx = subprocess.Popen(['cat'], stdin=-1)",
         "subprocess.run()",
     ),
     "unread output": (
