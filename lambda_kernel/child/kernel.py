@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import logging
 import os
@@ -72,6 +73,7 @@ class CellShell(ZMQInteractiveShell):
         self.lost_names: dict[str, Loss] = {}
         self.invocations: list[CellInvocation] = []
         self.stored: Loader | None = None
+        self.cell_context = contextvars.copy_context()
 
     @property
     def ipython_dir(self) -> str:  # type: ignore[override]
@@ -87,11 +89,17 @@ class CellShell(ZMQInteractiveShell):
     async def run_cell_async(
         self, raw_cell: str, *args: Any, transformed_cell: str | None = None, **kwargs: Any
     ) -> Any:
-        """Run a cell, with the stored variables that it may read."""
+        """Run a cell, with the stored variables that it may read.
+
+        Its context is kept, for the values of context variables.
+        """
         if self.stored is not None:
             self.stored.load_for(transformed_cell or raw_cell)
         kwargs["transformed_cell"] = transformed_cell
-        return await super().run_cell_async(raw_cell, *args, **kwargs)
+        try:
+            return await super().run_cell_async(raw_cell, *args, **kwargs)
+        finally:
+            self.cell_context = contextvars.copy_context()
 
     def reset(self, *args: Any, **kwargs: Any) -> None:
         """Forget all variables, the stored ones too."""

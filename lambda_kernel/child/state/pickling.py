@@ -7,7 +7,6 @@ definitions of other components are named by identity, views of an array stay vi
 from __future__ import annotations
 
 import functools
-import io
 import pickle
 import sys
 import types
@@ -18,6 +17,7 @@ from typing import Any
 import cloudpickle
 from cloudpickle import cloudpickle as _cloudpickle
 
+from lambda_kernel.child.rehydrators import reduce_live
 from lambda_kernel.child.state.components import memory_owner
 from lambda_kernel.child.state.definitions import Definitions
 
@@ -174,6 +174,9 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return make_cached, (obj.__wrapped__, obj.cache_parameters()), attributes
         if self._shared_memory and isinstance(obj, sys.modules["numpy"].ndarray):
             return self._reduce_array(obj)
+        reduced = reduce_live(obj)
+        if reduced is not None:
+            return reduced
         self.classes.add(cls)
         return super().reducer_override(obj)
 
@@ -227,13 +230,8 @@ def _reduce_code(code: types.CodeType) -> Any:
     return make_code, (*args[:position], code.co_filename, *args[position + 1 :])
 
 
-def _refuse_file(stream: io.TextIOWrapper) -> Any:
-    # cloudpickle would silently turn it into a StringIO.
-    raise pickle.PicklingError("an open file belongs to its process")
-
-
 SessionPickler.dispatch_table = ChainMap(
-    {types.CodeType: _reduce_code, io.TextIOWrapper: _refuse_file},
+    {types.CodeType: _reduce_code},
     cloudpickle.Pickler.dispatch_table,
 )
 
