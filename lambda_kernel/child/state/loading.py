@@ -112,6 +112,11 @@ class Loader:
         if not self.table:
             lazy.uninstall(self._namespace)
 
+    def load_names(self, names: Iterable[str]) -> None:
+        """Load some names, as far as they are stored and can be read."""
+        with self._lock:
+            self._load_patiently(names)
+
     def load_all(self) -> None:
         """Load every stored name."""
         with self._lock:
