@@ -7,6 +7,7 @@ import contextvars
 import hashlib
 import logging
 import os
+import re
 import sys
 import threading
 import types
@@ -26,6 +27,7 @@ from ipykernel.displayhook import ZMQShellDisplayHook  # noqa: E402
 from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
 from IPython.core.error import StdinNotImplementedError, UsageError  # noqa: E402
+from IPython.core.interactiveshell import ExecutionResult  # noqa: E402
 from IPython.core.profiledir import ProfileDir  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
@@ -39,6 +41,7 @@ from lambda_kernel.child.state.loading import Loader  # noqa: E402
 logger = logging.getLogger(__name__)
 
 _NO_HOME = "/nonexistent"
+_FIRST_WORD = re.compile(r"\s*([^\W\d]\w*)")
 INLINE_BACKENDS = (None, "", "inline", "agg", "asyncio")
 
 
@@ -86,6 +89,13 @@ class CellShell(ZMQInteractiveShell):
     def _ipython_dir_changed(self, change: Any) -> None:
         """Make no folder."""
 
+    def transform_cell(self, raw_cell: str) -> str:
+        """Transform a cell; a variable hides a magic of the same name also where it is stored."""
+        word = _FIRST_WORD.match(raw_cell)
+        if self.stored is not None and word and self.find_magic(word[1]):
+            self.stored.load_names([word[1]])
+        return str(super().transform_cell(raw_cell))
+
     async def run_cell_async(
         self, raw_cell: str, *args: Any, transformed_cell: str | None = None, **kwargs: Any
     ) -> Any:
@@ -95,6 +105,9 @@ class CellShell(ZMQInteractiveShell):
         """
         if self.stored is not None:
             self.stored.load_for(transformed_cell or raw_cell)
+        if self.last_execution_result is None:
+            # Magics look at the result of the cell before, which another process had.
+            self.last_execution_result = ExecutionResult(None)
         kwargs["transformed_cell"] = transformed_cell
         try:
             return await super().run_cell_async(raw_cell, *args, **kwargs)
