@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from lambda_kernel.child.rehydrators import sharing
 from lambda_kernel.child.state.arrays import is_array, memory_owner
 from lambda_kernel.child.state.classes import registered
 from lambda_kernel.child.state.definitions import (
@@ -31,6 +32,8 @@ from lambda_kernel.child.state.definitions import (
     is_importable,
     is_namespace_of_module,
 )
+
+_DEFINITION = "definition"
 
 MAX_OBJECTS = 20_000_000
 """Of one walk; what is left after that is stored as one component."""
@@ -101,15 +104,15 @@ class Components:
         self._walk(root, [value])
         uid = self._definitions.uid_of(value)
         if uid is not None:
-            self._union(root, ("definition", uid))
+            self._union(root, (_DEFINITION, uid))
         self._follow_definitions()
 
     def add_definition(self, uid: str) -> None:
         """Walk what a definition holds."""
         value = self._definitions.get(uid)
-        if ("definition", uid) not in self._parents:
-            self._parents["definition", uid] = ("definition", uid)
-            self._walk(("definition", uid), _parts_of_definition(value))
+        if (_DEFINITION, uid) not in self._parents:
+            self._parents[_DEFINITION, uid] = (_DEFINITION, uid)
+            self._walk((_DEFINITION, uid), _parts_of_definition(value))
         self._follow_definitions()
 
     def groups(self) -> list[list[Hashable]]:
@@ -117,7 +120,8 @@ class Components:
         self._merge_cycles()
         found: dict[Hashable, list[Hashable]] = {}
         for root in self._parents:
-            found.setdefault(self._find(root), []).append(root)
+            if isinstance(root, str) or root[0] == _DEFINITION:  # type: ignore[index]
+                found.setdefault(self._find(root), []).append(root)
         return list(found.values())
 
     def _follow_definitions(self) -> None:
@@ -133,7 +137,7 @@ class Components:
                 self._visit(root, value, following)
             self._left -= len(following)
             if self._left < 0:
-                self._union(root, "…")
+                self._union(root, ("rest", ""))
                 return
             frontier = following
 
@@ -184,11 +188,11 @@ class Components:
                     following.append(value.__globals__)
 
     def _refer(self, root: Hashable, uid: str, value: Any) -> None:
-        own = ("definition", uid)
+        own = (_DEFINITION, uid)
         if own not in self._parents:
             self._parents[own] = own
             self._queue.append((own, value))
-        if isinstance(root, tuple) and root[0] == "definition":
+        if isinstance(root, tuple) and root[0] == _DEFINITION:
             self.edges.setdefault(root[1], set()).add(uid)
 
     def _parts(self, root: Hashable, value: Any) -> list[Any]:
@@ -206,7 +210,10 @@ class Components:
             return [value()]
         if cls is types.MethodType:
             return [value.__self__, value.__func__]
-        return gc.get_referents(value)
+        partners = sharing.partners_of(value)
+        if partners is not None:
+            self._union(root, ("partners", partners))
+        return sharing.parts_of(value, gc.get_referents)
 
     def _array_parts(self, root: Hashable, array: Any) -> list[Any]:
         owner = memory_owner(array)
@@ -239,7 +246,7 @@ class Components:
         # Definitions that refer to each other in a circle can only be read together.
         for cycle in _cycles(self.edges):
             for uid in cycle[1:]:
-                self._union(("definition", cycle[0]), ("definition", uid))
+                self._union((_DEFINITION, cycle[0]), (_DEFINITION, uid))
 
 
 def is_constant(value: Any) -> bool:
