@@ -210,5 +210,5 @@ def _statement(draw: Any) -> str:
 
 def programs() -> st.SearchStrategy[list[list[str]]]:
     """Return programs: cells of statements, any of which may raise."""
-    cell = st.lists(_statement(), min_size=1, max_size=5)
-    return st.lists(cell, min_size=2, max_size=6)
+    cell = st.lists(_statement(), min_size=2, max_size=6)
+    return st.lists(cell, min_size=3, max_size=7)
