@@ -5,7 +5,6 @@ from __future__ import annotations
 import copyreg
 import dataclasses
 import gc
-import io
 import pickle
 import sys
 import types

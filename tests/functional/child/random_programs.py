@@ -120,9 +120,9 @@ def _value(draw: Any) -> str:
         f"functools.partial({f}, {x})",
         f"{x}.m",
         f"vars({x})",
-        f"list(range(1500))",
-        f"[[i] for i in range(3)]",
-        f"bytearray(b'abc')",
+        "list(range(1500))",
+        "[[i] for i in range(3)]",
+        "bytearray(b'abc')",
         f"{x}.keys()",
     )
     return str(draw(st.sampled_from(forms)))
@@ -200,15 +200,24 @@ def _statement(draw: Any) -> str:
         f"globals()['{x}'] = {y}",
         f"{x}.extend([{y}, {v}])",
         f"{x} = {y} = [{v}]",
-        f"K, L = L, K",
-        f"f, g = g, f",
-        f"del f",
+        "K, L = L, K",
+        "f, g = g, f",
+        "del f",
         f"{x}.clear()",
     )
     return str(draw(st.sampled_from(forms)))
 
 
+@st.composite
+def _guarded(draw: Any) -> str:
+    statement = draw(_statement())
+    if draw(st.integers(0, 4)) == 0:
+        return str(statement)
+    body = "\n".join(f"    {line}" for line in statement.split("\n"))
+    return f"try:\n{body}\nexcept Exception: pass"
+
+
 def programs() -> st.SearchStrategy[list[list[str]]]:
     """Return programs: cells of statements, any of which may raise."""
-    cell = st.lists(_statement(), min_size=2, max_size=6)
+    cell = st.lists(_guarded(), min_size=2, max_size=6)
     return st.lists(cell, min_size=3, max_size=7)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.functional.child.conftest import Notebook, Objects, Zygote
+from tests.functional.child.conftest import Notebook, Zygote
 from tests.functional.child.random_programs import DESCRIBE, PRELUDE, programs
 
 EXAMPLES = int(os.environ.get("RANDOM_PROGRAMS", "25"))

@@ -123,7 +123,9 @@ def test_a_class_that_ends_the_process_when_read_harms_its_own_cell_only(
 def test_a_function_survives_that_a_definition_it_reads_cannot_be_read(notebook: Notebook) -> None:
     module = notebook.workdir / "basis.py"
     module.write_text("class Base:\n    pass\n")
-    notebook.run("from basis import Base\nclass Heir(Base):\n    pass\nh = Heir()\ndef f(): return 2")
+    notebook.run(
+        "from basis import Base\nclass Heir(Base):\n    pass\nh = Heir()\ndef f(): return 2"
+    )
     module.unlink()
 
     failed = notebook.ask("h")
@@ -133,3 +135,15 @@ def test_a_function_survives_that_a_definition_it_reads_cannot_be_read(notebook:
     assert failed.content["status"] == "error"
     assert kept.text == "2"
     assert notebook.run("isinstance(h, Heir), isinstance(h, Base)").text == "(True, True)"
+
+
+def test_a_value_that_cannot_be_read_can_be_deleted(notebook: Notebook) -> None:
+    module = notebook.workdir / "going.py"
+    module.write_text("class Thing:\n    pass\n")
+    notebook.run("import going\nt, other = going.Thing(), [1]\ndel going")
+    module.unlink()
+
+    notebook.run("del t\n'after'")
+
+    assert notebook.ask("t").content["evalue"] == "name 't' is not defined"
+    assert notebook.run("'t' in dir(), other").text == "(False, [1])"
