@@ -269,7 +269,7 @@ def holds_any(value: Any, cls: type) -> bool:
     seen: set[int] = set()
     frontier = [value]
     while frontier:
-        if any(type(item) is cls for item in frontier):
+        if any(type(item) is cls or item is cls for item in frontier):
             return True
         seen.update(map(id, frontier))
         frontier = [

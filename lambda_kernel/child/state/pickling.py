@@ -91,7 +91,7 @@ def set_function_state(function: types.FunctionType, state: dict[str, Any]) -> N
     """Fill in what a function has beyond its code; closures may refer to the function itself."""
     for cell, content in zip(function.__closure__ or (), state.pop("cells"), strict=True):
         set_cell_state(cell, content)
-    function.__dict__.update(state.pop("dict"))
+    function.__dict__ = state.pop("dict")
     for name, value in state.items():
         setattr(function, name, value)
 
@@ -222,7 +222,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._function_cells.update(map(id, cells))
         state = {
             "cells": [_cell_state(cell) for cell in cells],
-            "dict": dict(function.__dict__),
+            "dict": function.__dict__,
         } | {name: getattr(function, name) for name in _FUNCTION_ATTRIBUTES}
         args = (function.__code__, home, function.__name__, cells)
         return make_function, args, state, None, None, set_function_state

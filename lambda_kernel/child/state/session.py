@@ -154,6 +154,7 @@ class Session:
         secrets = secret_values(self._baseline.environment, secret_names)
         writer = ObjectWriter(snapshot_out, index.next_object, secrets)
         packer = Packer(index, self._objects, writer)
+        self._loader.take_back()
         values, index.aliases = entries.collect(shell)
         side = side_state.collect_objects(self._baseline)
         values.update((f"({key})", value) for key, value in side.items())
