@@ -18,11 +18,11 @@ from lambda_kernel.child import cell_history, process
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.invocations import CellInvocation
 from lambda_kernel.child.kernel import CellKernel
-from lambda_kernel.child.namespace import SessionState, WholeNamespace
 from lambda_kernel.child.probing import probe_reply
 from lambda_kernel.child.session import send_reply
 from lambda_kernel.child.side_state import Baseline
-from lambda_kernel.child.snapshot_file import SnapshotTooLarge, SnapshotUnreadable
+from lambda_kernel.child.state.memory import open_pagemap
+from lambda_kernel.child.state.session import Session, SnapshotTooLarge, SnapshotUnreadable
 from lambda_kernel.contract.cell_protocol import (
     FAILED_STATUS,
     CellDescriptors,
@@ -95,11 +95,15 @@ def _answer(
         send_reply(channel, {"header": header, "metadata": {}, "content": probe_reply(request)})
         return 0
     message = _message(request)
-    state = _prepare(request, kernel, channel, hidden)
-    state.restore(kernel.cell_shell, own.snapshot_in, own.pager)
+    pagemap = open_pagemap(own.pager)
+    state = _prepare(request, kernel, channel, hidden, pagemap)
+    state.restore(own.snapshot_in, own.pager)
     cell_history.begin_cell(kernel.cell_shell, request.execution_count)
     ran_here = CellInvocation.here(request.execution_count, request.environment)
     kernel.cell_shell.invocations.append(ran_here)
+    if request.kind != "execute":
+        state.load_for(message["content"]["code"])
+        state.show_names()
     gc.enable()
     _handle(kernel, message)
     if channel.is_copy:
@@ -114,7 +118,7 @@ def _answer(
         send_reply(channel, reply)
         return 0
     try:
-        report = state.save(kernel.cell_shell, own.snapshot_out)
+        report = state.save(own.snapshot_out)
     finally:
         send_reply(channel, reply)
     channel.send(report.to_dict())
@@ -143,8 +147,12 @@ def _message(request: CellRequest) -> dict[str, Any]:
 
 
 def _prepare(
-    request: CellRequest, kernel: CellKernel, channel: FrameChannel, hidden: str | None
-) -> SessionState:
+    request: CellRequest,
+    kernel: CellKernel,
+    channel: FrameChannel,
+    hidden: str | None,
+    pagemap: int | None,
+) -> Session:
     os.umask(0o022)
     process.limit(request.limits)
     process.set_environment(request)
@@ -157,7 +165,9 @@ def _prepare(
     process.add_user_site(hidden)
     kernel.cell_shell.history_manager.dir_hist[:] = [request.workdir]
     baseline = Baseline.here(request.workdir)
-    return WholeNamespace(baseline, request.limits.snapshot_bytes, request.seeds)
+    return Session(
+        kernel.cell_shell, baseline, request.limits.snapshot_bytes, request.seeds, pagemap
+    )
 
 
 def _handle(kernel: CellKernel, message: dict[str, Any]) -> None:

@@ -21,15 +21,19 @@ sys.modules.setdefault("ipykernel.debugger", _no_debugger)
 
 from ipykernel.compiler import XCachingCompiler  # noqa: E402
 from ipykernel.ipkernel import IPythonKernel  # noqa: E402
+from ipykernel.displayhook import ZMQShellDisplayHook  # noqa: E402
 from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
 from IPython.core.error import StdinNotImplementedError, UsageError  # noqa: E402
 from IPython.core.profiledir import ProfileDir  # noqa: E402
+import traitlets  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 from lambda_kernel.child.capture import FrameChannel  # noqa: E402
 from lambda_kernel.child.invocations import CellInvocation, InvocationMagics  # noqa: E402
 from lambda_kernel.child.losses import Loss, story  # noqa: E402
 from lambda_kernel.child.session import CellSession, CellStream  # noqa: E402
+from lambda_kernel.child.state import entries  # noqa: E402
+from lambda_kernel.child.state.loading import Loader  # noqa: E402
 
 logger = logging.getLogger(__name__)
 
@@ -46,13 +50,28 @@ class CellCompiler(XCachingCompiler):
         return f"<ipython-input-{number}-{digest[:12]}>"
 
 
+class CellDisplayHook(ZMQShellDisplayHook):
+    """Shifts ``_``, ``__`` and ``___`` also where they are stored and not loaded."""
+
+    def update_user_ns(self, result: Any) -> None:
+        """Make ``result`` the newest output."""
+        stored = self.shell.stored
+        unders = [] if stored is None else entries.shift(stored)
+        super().update_user_ns(result)  # type: ignore[no-untyped-call]
+        for name in unders:
+            self.shell.user_ns.pop(name, None)
+
+
 class CellShell(ZMQInteractiveShell):
     """The shell of a cell: tells what became of lost variables; draws inline only."""
+
+    displayhook_class = traitlets.Type(CellDisplayHook)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
         self.lost_names: dict[str, Loss] = {}
         self.invocations: list[CellInvocation] = []
+        self.stored: Loader | None = None
 
     @property
     def ipython_dir(self) -> str:  # type: ignore[override]
@@ -64,6 +83,21 @@ class CellShell(ZMQInteractiveShell):
 
     def _ipython_dir_changed(self, change: Any) -> None:
         """Make no folder."""
+
+    async def run_cell_async(  # type: ignore[override]
+        self, raw_cell: str, *args: Any, transformed_cell: str | None = None, **kwargs: Any
+    ) -> Any:
+        """Run a cell, with the stored variables that it may read."""
+        if self.stored is not None:
+            self.stored.load_for(transformed_cell or raw_cell)
+        kwargs["transformed_cell"] = transformed_cell
+        return await super().run_cell_async(raw_cell, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def reset(self, *args: Any, **kwargs: Any) -> None:
+        """Forget all variables, the stored ones too."""
+        if self.stored is not None:
+            self.stored.forget_all()
+        super().reset(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def enable_gui(self, gui: str | None = None) -> None:
         """Refuse event loops of windows: there is no display."""

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ from lambda_kernel.contract.frames import PartsReader
 from lambda_kernel.contract.invocation import CellMessage
 
 DEADLINE_S = 120.0
+AT_HAND_BYTES = 64 * 1024
+CHUNK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass
@@ -76,7 +79,9 @@ class Result:
         assert self.report is not None
         (index,) = [new for new in self.report.new if new.id == self.report.index]
         text = self.snapshot[index.offset : index.offset + index.size_bytes]
-        return {name: facts["type"] for name, facts in json.loads(text)["vars"].items()}
+        components = json.loads(text)["components"].values()
+        names = {name: kind for component in components for name, kind in component[0].items()}
+        return {name: names[name] for name in sorted(names) if name.strip("_").isidentifier()}
 
     @property
     def content(self) -> dict[str, Any]:
@@ -134,15 +139,15 @@ class Zygote:
             self.exited[answer.exited] = answer.status
         return answer
 
-    def start(self, request: CellRequest, snapshot: bytes = b"") -> Running:
+    def start(self, request: CellRequest, objects: Objects | None = None) -> Running:
         ours, theirs = socket.socketpair()
         stdout, stdout_w = os.pipe()
         stderr, stderr_w = os.pipe()
         snapshot_in, snapshot_out = os.memfd_create("in"), os.memfd_create("out")
-        # Everything is in snapshot_in: nobody answers questions.
+        objects = objects or Objects()
         pager, pager_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with open(snapshot_in, "wb", closefd=False) as stream:
-            stream.write(snapshot)
+            stream.write(objects.snapshot_in())
         descriptors = CellDescriptors(
             frames=theirs.fileno(),
             stdout=stdout_w,
@@ -154,7 +159,7 @@ class Zygote:
         send_request(self.sock, request, descriptors)
         theirs.close()
         pager_end.close()
-        pager.close()
+        threading.Thread(target=objects.answer, args=(pager,), daemon=True).start()
         for descriptor in (stdout_w, stderr_w, snapshot_in):
             os.close(descriptor)
         answer = self.answer()
@@ -227,14 +232,61 @@ def _add(result: Result, data: dict[str, Any], buffers: tuple[bytes, ...]) -> No
         result.failed = data
 
 
-def snapshot_in_of(report: SnapshotReport, written: bytes) -> bytes:
-    """What the next child gets, where every object is new."""
-    memfd = os.memfd_create("in")
-    bodies = {n.id: written[n.offset : n.offset + n.size_bytes] for n in report.new}
-    sizes = {new.id: new.size_bytes for new in report.new}
-    paging.write_snapshot_in(memfd, report.index, sizes, bodies)
-    with os.fdopen(memfd, "rb") as stream:
-        return os.pread(stream.fileno(), 1 << 30, 0)
+class Objects:
+    """The objects of a session, and the answers to a child that asks for some of them."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[int, bytes] = {}
+        self.index = 0
+        self.asked: list[int] = []
+        self.asked_bytes = 0
+
+    def snapshot_in(self) -> bytes:
+        if not self.index:
+            return b""
+        memfd = os.memfd_create("in")
+        sizes = {object_id: len(body) for object_id, body in self.bodies.items()}
+        at_hand = {i: body for i, body in self.bodies.items() if len(body) < AT_HAND_BYTES}
+        at_hand[self.index] = self.bodies[self.index]
+        paging.write_snapshot_in(memfd, self.index, sizes, at_hand)
+        with os.fdopen(memfd, "rb") as stream:
+            return os.pread(stream.fileno(), 1 << 30, 0)
+
+    def commit(self, report: SnapshotReport, written: bytes) -> None:
+        bodies = {object_id: self.bodies[object_id] for object_id in report.keep}
+        for new in report.new:
+            bodies[new.id] = written[new.offset : new.offset + new.size_bytes]
+        for patched in report.patched:
+            body = bytearray(self.bodies[patched.base])
+            for number, offset in patched.chunks:
+                begin = number * CHUNK_BYTES
+                size = min(CHUNK_BYTES, len(body) - begin)
+                body[begin : begin + size] = written[offset : offset + size]
+            bodies[patched.id] = bytes(body)
+        self.bodies, self.index = bodies, report.index
+
+    def answer(self, pager: socket.socket) -> None:
+        """Answer until the child and its copies are gone."""
+        with pager:
+            while True:
+                question, descriptors, _, _ = socket.recv_fds(pager, 65536, 1)
+                if not question:
+                    return
+                wanted = json.loads(question)["want"]
+                self.asked += wanted
+                self.asked_bytes += sum(len(self.bodies[object_id]) for object_id in wanted)
+                with socket.socket(fileno=descriptors[0]) as asker:
+                    for position, object_id in enumerate(wanted):
+                        memfd = os.memfd_create("object")
+                        body = self.bodies[object_id]
+                        paging.write_at(memfd, body, 0)
+                        answer = {
+                            "objects": [[object_id, [[0, 0, len(body)]]]],
+                            "fds": 1,
+                            "more": position < len(wanted) - 1,
+                        }
+                        socket.send_fds(asker, [json.dumps(answer).encode()], [memfd])
+                        os.close(memfd)
 
 
 class Notebook:
@@ -249,7 +301,7 @@ class Notebook:
         self.seeds: dict[str, int] = {}
         self.limits = CellLimits()
         self.execution_count = 1
-        self.snapshot = b""
+        self.objects = Objects()
 
     def request(self, code: Any, kind: Any = "execute", **content: Any) -> CellRequest:
         return CellRequest(
@@ -264,13 +316,13 @@ class Notebook:
         )
 
     def start(self, code: Any, **content: Any) -> Running:
-        return self.zygote.start(self.request(code, **content), self.snapshot)
+        return self.zygote.start(self.request(code, **content), self.objects)
 
     def ask(self, code: str, **content: Any) -> Result:
         """Run a request that may fail in any way; keeps what a serving process would commit."""
         result = self.zygote.finish(self.start(code, **content))
         if result.report is not None and result.status == 0:
-            self.snapshot = snapshot_in_of(result.report, result.snapshot)
+            self.objects.commit(result.report, result.snapshot)
         if content.get("store_history", True) and not content.get("silent"):
             self.execution_count += 1
         return result

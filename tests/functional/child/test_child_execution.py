@@ -283,10 +283,10 @@ def test_completion_and_inspection_see_the_session(notebook: Notebook) -> None:
     notebook.run("def remarkable():\n    'Documented.'")
 
     complete = notebook.zygote.finish(
-        notebook.zygote.start(notebook.request("rema", kind="complete"), notebook.snapshot)
+        notebook.zygote.start(notebook.request("rema", kind="complete"), notebook.objects)
     )
     inspect = notebook.zygote.finish(
-        notebook.zygote.start(notebook.request("remarkable", kind="inspect"), notebook.snapshot)
+        notebook.zygote.start(notebook.request("remarkable", kind="inspect"), notebook.objects)
     )
 
     assert complete.content["matches"] == ["remarkable"]
