@@ -32,6 +32,7 @@ class CellFacts:
     epoch: int
     seq: int
     head: Head | None
+    head_kernel_id: str | None = None
     manifest: str | None
     scope: Scope
     workspace: str
@@ -97,6 +98,7 @@ def plan_cell(
         epoch=facts.epoch,
         seq=facts.seq,
         parent_head=facts.head,
+        parent_kernel_id=facts.head_kernel_id,
         manifest=facts.manifest,
         scope=facts.scope,
         workspace=facts.workspace,

@@ -33,11 +33,13 @@ class Lineage:
         self, record: KernelRecord, etag: str, services: KernelServices, *, is_new: bool
     ) -> None:
         self.record = record
-        self.execution_count = 0
+        self.execution_count = 0 if record.origin is None else record.origin.execution_count
         self._etag = etag
         self._services = services
         # Of a kernel that an earlier gateway started it is looked up by the first cell.
-        self._position = Position(next_seq=record.floor_seq + 1) if is_new else None
+        self._position = (
+            replace(self._chain().beginning(), next_seq=record.floor_seq + 1) if is_new else None
+        )
 
     @property
     def known_count(self) -> int | None:
@@ -73,6 +75,7 @@ class Lineage:
             epoch=record.epoch,
             seq=position.next_seq,
             head=position.head,
+            head_kernel_id=self._chain().other_kernel_of(position.head),
             manifest=self._services.manifests.get(record.kernel_id, position.head),
             scope=self.scope,
             workspace=options.workspace,
@@ -134,7 +137,7 @@ class Lineage:
             StorageError: the record could not be changed; the session is as it was.
             NotFound: the record is gone.
         """
-        record = replace(self.record, epoch=self.record.epoch + 1, floor_seq=floor_seq)
+        record = replace(self.record, epoch=self.record.epoch + 1, floor_seq=floor_seq, origin=None)
         records = self._services.records
         try:
             self._etag = await records.change(record, self._etag)
@@ -166,6 +169,7 @@ class Lineage:
 
     def _chain(self) -> Chain:
         return Chain(
+            origin=self.record.origin,
             store=self._services.store,
             bucket=self._services.stack.state,
             scope=self.scope,

@@ -80,6 +80,8 @@ class Invocation:
         kernel_id, epoch: the kernel and the fencing epoch of its lease.
         seq: the number under which this cell commits; never reused.
         parent_head: the commit it starts from, or None for an empty session.
+        parent_kernel_id: the kernel that this commit is of, where it is another: the session was
+            forked there.
         manifest: the parent commit's stored bytes, base64, where small; else None and the serving
             process reads it from the state bucket.
         scope: whose HOME and state.
@@ -104,6 +106,7 @@ class Invocation:
     epoch: int = 0
     seq: int
     parent_head: Head | None = None
+    parent_kernel_id: str | None = None
     manifest: str | None = None
     scope: Scope
     workspace: str = "default"
@@ -137,6 +140,10 @@ class Invocation:
                 raise InvalidField(f"invocation.{name}", "must not be negative")
         if self.parent_head is not None and self.parent_head.seq >= self.seq:
             raise InvalidField("invocation.parent_head.seq", "must be below seq")
+        if self.parent_kernel_id is not None:
+            names.check_kernel_id(self.parent_kernel_id, "invocation.parent_kernel_id")
+            if self.parent_head is None:
+                raise InvalidField("invocation.parent_kernel_id", "has no parent_head")
         if not self.write_prefix.startswith(f"users/{self.scope.user}/"):
             raise InvalidField("invocation.write_prefix", "must lie under the user's prefix")
 

@@ -71,6 +71,9 @@ def _bring_in(cell: Cell) -> None:
     finally:
         listed, home_head, _ = pool.wait_all(waiting)
     committed = None if cell.parent is None else cell.parent.home_head
+    if invocation.parent_kernel_id is not None:
+        # A fork begins with the HOME of today, which may be long after that commit.
+        committed = None
     container.homes.make_room(listed.size_bytes)
     restoring = pool.start(container.homes.restore, scope, home_head, committed)
     try:

@@ -178,6 +178,7 @@ class FakeFunction:
             scope_hash=invocation.scope.hash,
             seq=invocation.seq,
             parent=invocation.parent_head,
+            parent_kernel_id=invocation.parent_kernel_id,
             request_id=invocation.request_id,
             execution_count=invocation.execution_count,
             outcome=plain,
