@@ -21,7 +21,8 @@ CONTENT_FIELDS = (
     "allow_stdin",
     "stop_on_error",
 )
-LONGEST_COMMIT_GRACE_S = 5.0
+LONGEST_COMMIT_GRACE_S = 45.0
+COMMIT_GRACE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +115,19 @@ def plan_cell(
 
 
 def limits_for(
-    *, timeout_s: float, memory_bytes: int, output_bytes: int, snapshot_bytes: int
+    *,
+    timeout_s: float,
+    memory_bytes: int,
+    output_bytes: int,
+    snapshot_bytes: int,
+    commit_grace_s: float | None = None,
 ) -> Limits:
-    """Return the limits of a cell, with a commit grace that a short timeout can afford."""
+    """Return the limits of a cell; by default with a commit grace that its timeout can afford."""
+    if commit_grace_s is None:
+        commit_grace_s = min(LONGEST_COMMIT_GRACE_S, timeout_s * COMMIT_GRACE_SHARE)
     return Limits(
         timeout_s=timeout_s,
-        commit_grace_s=min(LONGEST_COMMIT_GRACE_S, timeout_s / 5),
+        commit_grace_s=commit_grace_s,
         output_bytes=output_bytes,
         snapshot_bytes=snapshot_bytes,
         memory_bytes=memory_bytes,

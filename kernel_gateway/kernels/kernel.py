@@ -135,7 +135,10 @@ class LambdaKernel(KernelModel):
             logger.info("a message is ignored", extra={"msg_type": msg_type[:64]})
 
     async def interrupt(self) -> None:
-        """Have the running cell killed (CellInterrupted); nothing happens while idle.
+        """Have the running cell interrupted; the second time, killed. Nothing happens while idle.
+
+        Interrupted code raises KeyboardInterrupt, and what it did is committed. Code that does not
+        end by that is killed (CellInterrupted) after some seconds.
 
         Raises:
             StorageError: its container cannot be told.
@@ -331,7 +334,7 @@ class LambdaKernel(KernelModel):
         if flight is None:
             return
         try:
-            await self._services.dispatcher.interrupt(flight)
+            await self._services.dispatcher.interrupt(flight, kill=True)
         except GatewayError:
             logger.warning("a container could not be told to stop its cell", exc_info=True)
 

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -67,13 +66,15 @@ def run_child(
         if not confined:
             os.setsid()
         process.reset_signals()
+        interrupts = process.Interrupts()
+        interrupts.hold()
         own = process.take_descriptors(descriptors)
         channel.open(socket.socket(fileno=own.frames))
         _silence_own_logging()
         if confined:
             namespaces.let_in((request.workdir, request.home))
             linux.drop_capabilities()
-        status = _answer(request, own, kernel, channel, hidden)
+        status = _answer(request, own, kernel, channel, hidden, interrupts)
     except BaseException as error:  # noqa: BLE001  (the process ends here, whatever it was)
         _report(channel, error)
     finally:
@@ -88,6 +89,7 @@ def _answer(
     kernel: CellKernel,
     channel: FrameChannel,
     hidden: str | None,
+    interrupts: process.Interrupts,
 ) -> int:
     if request.kind == "probe":
         process.limit(request.limits)
@@ -105,7 +107,7 @@ def _answer(
         state.load_for(message["content"]["code"])
         state.show_names()
     gc.enable()
-    _handle(kernel, message)
+    _handle(kernel, message, interrupts)
     if channel.is_copy:
         # The cell forked and its copy came this far: only the original answers and saves.
         return 0
@@ -170,19 +172,19 @@ def _prepare(
     )
 
 
-def _handle(kernel: CellKernel, message: dict[str, Any]) -> None:
+def _handle(kernel: CellKernel, message: dict[str, Any], interrupts: process.Interrupts) -> None:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     kernel.start_request(loop)
     kernel.begin_message(message)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        interrupts.let_in()
         loop.run_until_complete(dispatch(kernel, message))
     except KeyboardInterrupt as interrupt:
-        # It came when the user's code had just ended.
+        # It came before the user's code began, or when it had just ended.
         _reply_interrupted(kernel, message, interrupt)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        interrupts.ignore()
 
 
 def _reply_interrupted(

@@ -13,7 +13,7 @@ from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.session_policy import duration_s, session_policy
 from lambda_kernel.serving import homes, leftovers, mirror, trees
 from lambda_kernel.serving.cells import CellEnd, CellLimitsInForce, CellRun, ZygoteGone
-from lambda_kernel.serving.control import INTERRUPT, InterruptWatch
+from lambda_kernel.serving.control import INTERRUPT, KILL, InterruptTokens, InterruptWatch
 from lambda_kernel.serving.errors import CellProcessDied, CellTimeout, InvalidRequest
 from lambda_kernel.serving.line import Cell
 from lambda_kernel.serving.paging import Pager
@@ -120,12 +120,16 @@ def run(cell: Cell) -> None:
         container.store,
         container.settings.stack.overflow,
         keys.control_prefix(invocation.request_id) + INTERRUPT,
-        frames.control_token(cell.key, INTERRUPT),
+        InterruptTokens(
+            interrupt=frames.control_token(cell.key, INTERRUPT),
+            kill=frames.control_token(cell.key, KILL),
+        ),
     )
     cell.ran = True
     with watch.start(container.pool), closing(cell.output):
         limits = CellLimitsInForce(
             deadline=cell.deadline,
+            kill_by=cell.deadline + invocation.limits.commit_grace_s / 2,
             timeout_s=invocation.limits.timeout_s - invocation.limits.commit_grace_s,
             memory_bytes=min(invocation.limits.memory_bytes, container.settings.memory_bytes),
             interrupt=watch.fileno(),

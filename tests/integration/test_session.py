@@ -172,7 +172,7 @@ def test_restart_empties_the_namespace_and_keeps_the_workspace(
     assert run.reply["execution_count"] == 1
 
 
-def test_interrupt_stops_the_cell_and_keeps_the_session(
+def test_interrupt_stops_the_cell_and_keeps_what_it_did(
     gateway: Gateway, kernel: NotebookClient
 ) -> None:
     kernel.execute("x = 1")
@@ -180,6 +180,24 @@ def test_interrupt_stops_the_cell_and_keeps_the_session(
     while "in" not in execution.stdout:
         execution.messages.append(kernel.receive(30))
     assert gateway.rest("POST", f"/api/kernels/{kernel.kernel_id}/interrupt").ok
+    kernel.wait(execution)
+    assert execution.reply["ename"] == "KeyboardInterrupt"
+    assert kernel.execute("x").result == "2"
+
+
+def test_a_second_interrupt_kills_a_cell_that_goes_on(
+    gateway: Gateway, kernel: NotebookClient
+) -> None:
+    kernel.execute("x = 1")
+    execution = kernel.submit(
+        "x = 2\nimport time\nprint('in', flush=True)\nwhile True:\n"
+        "    try:\n        time.sleep(60)\n"
+        "    except KeyboardInterrupt:\n        print('again', flush=True)"
+    )
+    for word in ("in", "again"):
+        while word not in execution.stdout:
+            execution.messages.append(kernel.receive(30))
+        assert gateway.rest("POST", f"/api/kernels/{kernel.kernel_id}/interrupt").ok
     kernel.wait(execution)
     assert execution.reply["ename"] == "CellInterrupted"
     assert "as after cell [1]" in execution.reply["evalue"]

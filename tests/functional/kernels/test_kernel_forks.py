@@ -1,4 +1,4 @@
-"""A kernel may begin with what another one of its scope had committed, now or at an earlier cell."""
+"""A kernel may begin with what another one of its scope has committed, now or at a cell."""
 
 from __future__ import annotations
 
