@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_gateway.dispatch.failures import CellRefused
@@ -23,6 +23,7 @@ CONTENT_FIELDS = (
 )
 LONGEST_COMMIT_GRACE_S = 45.0
 COMMIT_GRACE_SHARE = 0.1
+QUERY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,36 @@ def plan_cell(
         msg=CellMessage(header=_clean_header(header), content=sent),
         execution_count=facts.execution_count,
         limits=facts.limits,
+        write_prefix=facts.write_prefix,
+        nonce=nonce,
+    )
+
+
+def plan_query(
+    content: Mapping[str, Any], facts: CellFacts, *, request_id: str, nonce: str
+) -> Invocation:
+    """Return the invocation that asks for a variable as text, and changes nothing."""
+    timeout_s = min(facts.limits.timeout_s, QUERY_TIMEOUT_S)
+    return Invocation(
+        request_id=request_id,
+        kind="variables",
+        commit=False,
+        kernel_id=facts.kernel_id,
+        epoch=facts.epoch,
+        seq=facts.seq,
+        parent_head=facts.head,
+        parent_kernel_id=facts.head_kernel_id,
+        manifest=facts.manifest,
+        scope=facts.scope,
+        workspace=facts.workspace,
+        projects=facts.projects,
+        run=facts.run,
+        workdir_name=facts.workdir_name,
+        msg=CellMessage(header={}, content=dict(content)),
+        execution_count=facts.execution_count,
+        limits=replace(
+            facts.limits, timeout_s=timeout_s, commit_grace_s=timeout_s * COMMIT_GRACE_SHARE
+        ),
         write_prefix=facts.write_prefix,
         nonce=nonce,
     )

@@ -21,12 +21,14 @@ from kernel_gateway.errors import (
     Started,
     StorageError,
 )
+from kernel_gateway.kernels import query
 from kernel_gateway.kernels.cell import Cell
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.model import KernelModel
 from kernel_gateway.kernels.outlet import Sink
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.kernels.state import ExecutionState, KernelEvent
+from kernel_gateway.kernels.variables import Variable
 from kernel_gateway.messaging.message import BadMessage, InMessage
 from kernel_gateway.messaging.replies import (
     KernelView,
@@ -133,6 +135,14 @@ class LambdaKernel(KernelModel):
             self._idle_after(message)
         else:
             logger.info("a message is ignored", extra={"msg_type": msg_type[:64]})
+
+    async def variables(self) -> list[Variable]:
+        """Return what the newest commit holds, by name (raises StorageError)."""
+        return await query.variables(self._lineage, self._services)
+
+    async def represent(self, name: str) -> dict[str, object]:
+        """Return a variable with its ``repr``; raises as `query.represent` does."""
+        return await query.represent(self._lineage, self.environment, self._services, name)
 
     async def interrupt(self) -> None:
         """Have the running cell interrupted; the second time, killed. Nothing happens while idle.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from dataclasses import replace
 
@@ -13,7 +14,9 @@ from kernel_gateway.errors import GatewayError, PreconditionFailed
 from kernel_gateway.kernels.position import Chain, Position, UnreadableCommit
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.services import KernelServices
+from lambda_kernel.contract.commit import Commit
 from lambda_kernel.contract.invocation import Invocation
+from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
@@ -66,6 +69,23 @@ class Lineage:
                 manifests.put(self.record.kernel_id, position.head, position.stored)
             self._position = replace(position, stored=None)
         return self._position
+
+    async def look(self) -> Position:
+        """Return its place without claiming it: for what changes nothing (raises StorageError)."""
+        if self._position is not None:
+            return self._position
+        return await self._chain().look(self.record.floor_seq)
+
+    async def commit_at(self, position: Position) -> Commit | None:
+        """Return the commit that it stands on, None for an empty session (raises StorageError)."""
+        if position.head is None:
+            return None
+        riding = self._services.manifests.get(self.record.kernel_id, position.head)
+        stored = base64.b64decode(riding) if riding else await self._chain().fetch(position.head)
+        try:
+            return Commit.from_bytes(stored)
+        except InvalidField as problem:
+            raise UnreadableCommit(f"commit {position.head.seq}: {problem}") from problem
 
     def facts(self, position: Position, count: int, environment: Environment) -> CellFacts:
         """Return what the invocation of a cell with this count is made from."""

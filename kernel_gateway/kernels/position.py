@@ -117,6 +117,17 @@ class Chain:
                 )
         raise StorageError(f"kernel {self.kernel_id} has another writer")
 
+    async def look(self, floor_seq: int) -> Position:
+        """Return the kernel's place as it is now; a cell may commit behind it at any time.
+
+        Raises:
+            UnreadableCommit: the newest commit cannot be read.
+            StorageError: S3 does not answer.
+        """
+        highest = await self.highest_seq()
+        found = await self._at(highest, floor_seq)
+        return replace(found, next_seq=max(highest, floor_seq) + 1)
+
     async def fence_off(self) -> int:
         """Take the next number whatever the newest commit is; return it (raises StorageError)."""
         for _ in range(ATTEMPTS):

@@ -18,6 +18,7 @@ from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.invocations import CellInvocation
 from lambda_kernel.child.kernel import CellKernel
 from lambda_kernel.child.probing import probe_reply
+from lambda_kernel.child.representing import variables_reply
 from lambda_kernel.child.session import send_reply
 from lambda_kernel.child.side_state import Baseline
 from lambda_kernel.child.state.memory import open_pagemap
@@ -96,10 +97,15 @@ def _answer(
         header = {"msg_type": "probe_reply"}
         send_reply(channel, {"header": header, "metadata": {}, "content": probe_reply(request)})
         return 0
-    message = _message(request)
+    message = {} if request.kind == "variables" else _message(request)
     pagemap = open_pagemap(own.pager)
     state = _prepare(request, kernel, channel, hidden, pagemap)
     state.restore(own.snapshot_in, own.pager)
+    if request.kind == "variables":
+        header = {"msg_type": "variables_reply"}
+        content = variables_reply(state, kernel.cell_shell, request.msg.content)
+        send_reply(channel, {"header": header, "metadata": {}, "content": content})
+        return 0
     cell_history.begin_cell(kernel.cell_shell, request.execution_count)
     ran_here = CellInvocation.here(request.execution_count, request.environment)
     kernel.cell_shell.invocations.append(ran_here)

@@ -171,8 +171,9 @@ def test_a_timeout_is_told_and_the_session_stays(tmp_path: Path) -> None:
         assert run.reply["ename"] == "CellTimeout"
         assert "up to the interrupt are kept" in run.reply["evalue"]
         assert client.execute("x").result == "2"
-        stubborn = "x = 3\nwhile True:\n    try:\n        while True: pass\n    except: pass"
-        run = client.execute(stubborn)
+        run = client.execute(
+            "import time\nx = 3\nwhile True:\n    try:\n        time.sleep(60)\n    except: pass"
+        )
         assert run.reply["ename"] == "CellTimeout"
         assert "as after cell [2]" in run.reply["evalue"]
         assert client.execute("x").result == "2"
