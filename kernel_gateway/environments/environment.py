@@ -35,6 +35,7 @@ class Environment:
             ``process`` (as on AWS Lambda). Where it cannot be had, no cell runs.
         lambda_strict: the container refuses the system calls that AWS Lambda refuses (prctl,
             ptrace, unshare, mount and others), so that only the process tier can be had.
+        allow_degraded: cells run although their isolation is worse than ``tier`` demands.
         mask_connectors: replace connector values in what a cell prints.
     """
 
@@ -49,6 +50,7 @@ class Environment:
     preload: tuple[str, ...] = DEFAULT_PRELOAD
     tier: Literal["namespaces", "process"] = "namespaces"
     lambda_strict: bool = False
+    allow_degraded: bool = False
     mask_connectors: bool = True
 
     def __post_init__(self) -> None:

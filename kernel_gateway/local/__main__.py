@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -31,6 +32,7 @@ def main() -> int:
         settings = decode(LocalSettings, json.loads(sys.stdin.buffer.readline()), "settings")
         set_up_logging(settings.log_level)
         os.umask(0o077)
+        _raise_file_limit()
         with state_lock(Path(settings.state_dir)):
             asyncio.run(_run(settings))
     except (StartError, InvalidField, ValueError) as error:
@@ -73,6 +75,13 @@ def _watch_lifeline(stopping: asyncio.Event) -> None:
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         stopping.set()
+
+
+def _raise_file_limit() -> None:
+    # Desktops start programs with 1,024: a few busy containers need more.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _say(message: object) -> None:

@@ -13,6 +13,9 @@ from kernel_gateway.local.secrets_api import TARGET_PREFIX, SecretsApi
 from kernel_gateway.local.sigv4 import SignedRequest
 from kernel_gateway.local.sts_front import STS_BODY_BYTES, NoDelayServer, StsFront, no_log
 
+CONTAINER_CONNECTIONS = 16
+"""On the listener of one container: what a cell opens beyond is closed at once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsFront:
@@ -67,5 +70,6 @@ def serve_container(front: AwsFront, listener: socket.socket, source: str) -> No
     server = NoDelayServer(
         Application([front.route(source)], log_function=no_log), max_body_size=STS_BODY_BYTES
     )
+    server.max_connections = CONTAINER_CONNECTIONS
     server.add_sockets([listener])
     return server

@@ -16,7 +16,7 @@ from kernel_gateway.local.container_init import PORTS, WORKING_DIRECTORY
 from kernel_gateway.local.container_log import ContainerLog
 from kernel_gateway.local.execution_role import ExecutionRole
 from kernel_gateway.local.interpreter import Interpreter
-from kernel_gateway.local.relay import Relay, UnixAddress
+from kernel_gateway.local.relay import CONTAINER_CONNECTIONS, Relay, UnixAddress
 from kernel_gateway.local.warm_container import Function, Launched
 from lambda_kernel.contract.keys import Stack
 
@@ -71,7 +71,7 @@ class ContainerLauncher:
             log.close()
             raise
         try:
-            relay = await Relay.open(container.listeners.s3, self.storage)
+            relay = await Relay.open(container.listeners.s3, self.storage, CONTAINER_CONNECTIONS)
             source = f"{function.name}/{container_id}"
             server = serve_container(self.front, container.listeners.aws, source)
         except BaseException:
@@ -143,6 +143,7 @@ def settings_environment(stack: Stack, environment: Environment) -> dict[str, st
         "LKG_EPHEMERAL_MB": str(environment.ephemeral_mb),
         "LKG_HOME_MB": str(environment.home_mb),
         "LKG_MEMORY_MB": str(environment.memory_mb),
+        "LKG_ALLOW_DEGRADED": "1" if environment.allow_degraded else "0",
         "LKG_MASK_CONNECTORS": "1" if environment.mask_connectors else "0",
     }
     if stack.governed_read_prefix is not None:

@@ -13,6 +13,8 @@ logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 256 * 1024
 BACKLOG = 128
+CONTAINER_CONNECTIONS = 64
+"""On the listener of one container: what a cell opens beyond is closed at once."""
 
 
 def loopback_listener() -> socket.socket:
@@ -45,11 +47,21 @@ class Relay:
         self._links = links
 
     @classmethod
-    async def open(cls, listener: socket.socket, target: UnixAddress) -> Relay:
-        """Return a relay that accepts on ``listener``, which it owns from now on."""
+    async def open(
+        cls, listener: socket.socket, target: UnixAddress, max_connections: int | None = None
+    ) -> Relay:
+        """Return a relay that accepts on ``listener``, which it owns from now on.
+
+        Args:
+            listener: where clients connect.
+            target: where their bytes go.
+            max_connections: at once; None = any number.
+        """
         links: set[_Link] = set()
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _Accepted(target, links), sock=listener)
+        server = await loop.create_server(
+            lambda: _Accepted(target, links, max_connections), sock=listener
+        )
         return cls(server, links)
 
     async def close(self) -> None:
@@ -133,13 +145,18 @@ class _Link(asyncio.BufferedProtocol):
 class _Accepted(_Link):
     """The client's end; it dials the unix socket when it is there."""
 
-    def __init__(self, target: UnixAddress, links: set[_Link]) -> None:
+    def __init__(self, target: UnixAddress, links: set[_Link], max_connections: int | None) -> None:
         super().__init__(links)
         self._target = target
+        self._max_connections = max_connections
         self._dialling: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        accepted = sum(isinstance(link, _Accepted) for link in self._links)
+        if self._max_connections is not None and accepted > self._max_connections:
+            self.abort()
+            return
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         assert self.transport is not None  # noqa: S101  (set by the line above)

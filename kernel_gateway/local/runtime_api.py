@@ -35,6 +35,9 @@ BUFFERED_RESPONSE_BYTES = 6 * 1024 * 1024
 
 ERROR_BYTES = 256 * 1024
 
+MAX_CONNECTIONS = 8
+"""The runtime needs one; what a cell opens beyond is closed at once."""
+
 
 class RuntimeSide(Protocol):
     """The container's place in the Lambda service, as its Runtime API sees it."""
@@ -94,6 +97,9 @@ class RuntimeApi:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  (a server callback runs as a task)
         self._connections.add(task)

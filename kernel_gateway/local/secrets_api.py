@@ -23,6 +23,7 @@ from kernel_gateway.local.sigv4 import SignatureRefused, SignedRequest, verify
 logger = logging.getLogger(__name__)
 
 SERVICE = "secretsmanager"
+_ACTION = f"{SERVICE}:GetSecretValue"
 TARGET_PREFIX = "secretsmanager."
 CONTENT_TYPE = "application/x-amz-json-1.1"
 _CURRENT = "AWSCURRENT"
@@ -105,11 +106,13 @@ class SecretsApi:
         # As AWS does: a secret that does not exist is judged by the name that was asked for, which
         # a policy that ends in the suffix does not match. Nobody learns which secrets there are.
         arn = self._arn(secret_id) if secret is None else self._arn(_full_name(secret))
-        if not self._may_read(session, arn):
+        refusing = self._refusing(session, arn)
+        if refusing is not None:
             raise SecretsError(
                 "AccessDeniedException",
                 f"User: {session.principal} is not authorized to perform: "
-                f"{SERVICE}:GetSecretValue on resource: {secret_id} because no policy allows it",
+                f"{_ACTION} on resource: {secret_id} "
+                f"because no {refusing} policy allows the {_ACTION} action",
             )
         if secret is None or not _is_current(secret, asked):
             raise SecretsError(
@@ -144,15 +147,17 @@ class SecretsApi:
         )
         return session
 
-    def _may_read(self, session: Session, arn: str) -> bool:
+    def _refusing(self, session: Session, arn: str) -> str | None:
+        """Return which kind of policy does not let ``session`` read, None where it may."""
         known = self._authority.policies
         role = [known[name] for name in session.policies if name in known]
-        action = f"{SERVICE}:GetSecretValue"
-        if not policies.allows(role, action, arn):
-            return False
+        if not policies.allows(role, _ACTION, arn):
+            return "identity-based"
         # A session without a policy of its own has its role's rights, as on AWS.
         narrowed = session.session_policy
-        return narrowed is None or policies.allows([narrowed], action, arn)
+        if narrowed is not None and not policies.allows([narrowed], _ACTION, arn):
+            return "session"
+        return None
 
     def _find(self, secret_id: str) -> Secret | None:
         name = secret_id.removeprefix(self._arn(""))

@@ -29,10 +29,19 @@ _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"
 
 
 class NoDelayServer(HTTPServer):
-    """An HTTP server whose small answers are not held back by Nagle's algorithm."""
+    """An HTTP server whose small answers are not held back by Nagle's algorithm.
+
+    Attributes:
+        max_connections: at once, others are closed; None = any number.
+    """
+
+    max_connections: int | None = None
 
     def handle_stream(self, stream: IOStream, address: Any) -> Any:
-        """Serve one connection."""
+        """Serve one connection, if there are not too many."""
+        if self.max_connections is not None and len(self._connections) >= self.max_connections:
+            stream.close()
+            return None
         stream.set_nodelay(True)
         return super().handle_stream(stream, address)
 

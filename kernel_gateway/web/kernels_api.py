@@ -6,10 +6,8 @@ import json
 import logging
 from typing import Any
 
-from tornado import web
-
-from kernel_gateway.errors import BadRequest, NotFound, PreconditionFailed
-from kernel_gateway.kernels.identity import may_execute, may_see
+from kernel_gateway.errors import BadRequest
+from kernel_gateway.kernels.identity import may_see
 from kernel_gateway.kernels.options import ENV_NAMES, KernelOptions
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from kernel_gateway.web.kernel_manager import LambdaKernelManager, kernel_model
@@ -44,7 +42,10 @@ class KernelsHandler(KernelsAPIHandler):
 
     @endpoint
     async def post(self) -> None:
-        """Start one: ``name``, ``id`` and ``env`` with the LAMBDA_KERNEL_… names."""
+        """Start one: ``name`` and ``env`` with the LAMBDA_KERNEL_… names; an ``id`` names one.
+
+        Nobody chooses an id: whether one is taken would tell of kernels that are not the caller's.
+        """
         body = self.json_object()
         options, ignored = KernelOptions.from_env(_object(body, "env"))
         kernel_id = await self._start(body, options)
@@ -60,23 +61,11 @@ class KernelsHandler(KernelsAPIHandler):
 
     async def _start(self, body: dict[str, Any], options: KernelOptions) -> str:
         kernel_id = _text(body, "kernel_id") or _text(body, "id")
-        owner = self.identity.as_owner
-        try:
-            return await self.manager.start_kernel(
-                owner=owner, kernel_name=_text(body, "name"), kernel_id=kernel_id, options=options
-            )
-        except PreconditionFailed:
-            # As in jupyter_server, an id that exists names that kernel; another's does not exist
-            # for the caller, but its id cannot be taken either.
-            if kernel_id is not None and self._is_own(kernel_id):
-                return kernel_id
-            raise web.HTTPError(409, "a kernel with this id cannot be started") from None
-
-    def _is_own(self, kernel_id: str) -> bool:
-        try:
-            return may_execute(self.identity, self.registry.get(kernel_id).owner)
-        except NotFound:
-            return False
+        if kernel_id is not None:
+            return self.own_kernel(kernel_id).kernel_id
+        return await self.manager.start_kernel(
+            owner=self.identity.as_owner, kernel_name=_text(body, "name"), options=options
+        )
 
 
 class KernelHandler(KernelsAPIHandler):

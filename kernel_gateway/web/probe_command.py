@@ -37,9 +37,7 @@ async def measured_probe(endpoint: Endpoint, kernel_name: str | None) -> dict[st
 
 def is_isolated(probe: dict[str, Any]) -> bool:
     """Return whether every measure holds and every attack was refused."""
-    attacks = probe["details"].values()
-    holds = probe["clean_environment"] and probe["non_dumpable"]
-    return bool(holds and all(result == "refused" for result in attacks))
+    return bool(probe["clean_environment"] and probe["non_dumpable"] and not probe["reasons"])
 
 
 def shown(probe: dict[str, Any], *, as_json: bool) -> str:
@@ -51,7 +49,11 @@ def shown(probe: dict[str, Any], *, as_json: bool) -> str:
         "clean environment": "yes" if probe["clean_environment"] else "NO",
         "non-dumpable": "yes" if probe["non_dumpable"] else "NO",
         "memory limit": probe["memory_limit"],
-        **{f"attack: {name}": result for name, result in probe["details"].items()},
+        **{
+            f"attack: {name}": "refused" if refused else "GOT IN"
+            for name, refused in probe["refused"].items()
+        },
+        **{f"reason: {name}": why for name, why in probe["reasons"].items()},
     }
     width = max(map(len, rows))
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows.items())

@@ -16,6 +16,7 @@ from jupyter_client.jsonutil import json_clean, json_default
 
 from lambda_kernel.contract.cell_protocol import MAX_MESSAGE_BYTES, ChildKind
 from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES, length_prefixed, pack_parts
+from lambda_kernel.isolation import shared_memory
 
 STREAM_CHUNK_CHARACTERS = 512 * 1024
 FLUSH_CHARACTERS = 64 * 1024
@@ -78,6 +79,22 @@ class FrameChannel:
         self._write(length_prefixed(body))
         return True
 
+    def started(self) -> None:
+        """Tell that user code begins, and hand over what measures the memory it may fill.
+
+        Raises:
+            OSError: nobody listens any more: it must not begin.
+        """
+        if self._sock is None:
+            return
+        gauges = shared_memory.open_gauges()
+        frame = length_prefixed(pack_parts({"kind": ChildKind.STARTED.value}))
+        try:
+            socket.send_fds(self._sock, [frame], gauges)
+        finally:
+            for descriptor in gauges:
+                os.close(descriptor)
+
     def send_message(
         self, msg_type: str, content: Any, metadata: Any, buffers: Sequence[Any] = ()
     ) -> None:
@@ -139,8 +156,14 @@ class FrameChannel:
 
     def _flush_later(self) -> None:
         if self._wake is None:
-            self._wake = threading.Event()
-            threading.Thread(target=self._flush_loop, args=(self._wake,), daemon=True).start()
+            wake = threading.Event()
+            try:
+                threading.Thread(target=self._flush_loop, args=(wake,), daemon=True).start()
+            except RuntimeError:
+                # The cell has used up its processes and threads: its text leaves at once.
+                self.flush()
+                return
+            self._wake = wake
         self._wake.set()
 
     def _flush_loop(self, wake: threading.Event) -> None:

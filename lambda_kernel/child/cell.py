@@ -169,7 +169,7 @@ def _prepare(
     kernel.cell_shell.home_dir = request.home
     sys.argv[:] = ["ipykernel_launcher.py"]
     # From here on, code of the user may run: .pth files, usercustomize, unpickling.
-    channel.send({"kind": ChildKind.STARTED.value})
+    channel.started()
     process.add_user_site(hidden)
     kernel.cell_shell.history_manager.dir_hist[:] = [request.workdir]
     baseline = Baseline.here(request.workdir)

@@ -19,13 +19,13 @@ _no_debugger = types.ModuleType("ipykernel.debugger")
 vars(_no_debugger).update(_is_debugpy_available=False, Debugger=object)
 sys.modules.setdefault("ipykernel.debugger", _no_debugger)
 
+import traitlets  # noqa: E402
 from ipykernel.compiler import XCachingCompiler  # noqa: E402
-from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.displayhook import ZMQShellDisplayHook  # noqa: E402
+from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
 from IPython.core.error import StdinNotImplementedError, UsageError  # noqa: E402
 from IPython.core.profiledir import ProfileDir  # noqa: E402
-import traitlets  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 from lambda_kernel.child.capture import FrameChannel  # noqa: E402
@@ -55,11 +55,11 @@ class CellDisplayHook(ZMQShellDisplayHook):
 
     def update_user_ns(self, result: Any) -> None:
         """Make ``result`` the newest output."""
-        stored = self.shell.stored
-        unders = [] if stored is None else entries.shift(stored)
+        shell: Any = self.shell
+        unders = [] if shell.stored is None else entries.shift(shell.stored)
         super().update_user_ns(result)  # type: ignore[no-untyped-call]
         for name in unders:
-            self.shell.user_ns.pop(name, None)
+            shell.user_ns.pop(name, None)
 
 
 class CellShell(ZMQInteractiveShell):
@@ -84,14 +84,14 @@ class CellShell(ZMQInteractiveShell):
     def _ipython_dir_changed(self, change: Any) -> None:
         """Make no folder."""
 
-    async def run_cell_async(  # type: ignore[override]
+    async def run_cell_async(
         self, raw_cell: str, *args: Any, transformed_cell: str | None = None, **kwargs: Any
     ) -> Any:
         """Run a cell, with the stored variables that it may read."""
         if self.stored is not None:
             self.stored.load_for(transformed_cell or raw_cell)
         kwargs["transformed_cell"] = transformed_cell
-        return await super().run_cell_async(raw_cell, *args, **kwargs)  # type: ignore[no-untyped-call]
+        return await super().run_cell_async(raw_cell, *args, **kwargs)
 
     def reset(self, *args: Any, **kwargs: Any) -> None:
         """Forget all variables, the stored ones too."""

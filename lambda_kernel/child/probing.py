@@ -23,7 +23,7 @@ def probe_reply(request: CellRequest) -> dict[str, Any]:
     result = probe.attack_all(sorted(targets - {os.getpid()}))
     return {
         "status": "ok",
-        "non_dumpable": result.non_dumpable,
-        "details": result.details,
+        "refused": result.refused,
+        "reasons": result.reasons,
         "namespaces": namespaces.identities(),
     }

@@ -225,7 +225,7 @@ class SnapshotReport:
     before.
 
     Attributes:
-        size_bytes: how many bytes of ``snapshot_out`` are used.
+        size_bytes: how many bytes of ``snapshot_out`` are used; it is at least as long.
         index: id of the object that describes the others, a new or a kept one.
         keep: ids of objects that stay as they were.
         new: objects that were written as a whole.

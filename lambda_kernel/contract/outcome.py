@@ -74,16 +74,18 @@ class Probe:
     Attributes:
         tier: ``process``, ``namespaces`` or ``platform``.
         clean_environment: no credential is left in the serving process's environment.
-        non_dumpable: an attacking child could read none of environ, mem and maps.
+        non_dumpable: every attack of a child on every other process was refused.
         memory_limit: ``cgroup``, ``sampled`` or ``none``.
-        details: one entry per attack: ``refused`` or what it could read.
+        refused: one field per attack: whether it was refused by every process there is.
+        reasons: why a field is false, or the tier not the one demanded.
     """
 
     tier: str
     clean_environment: bool
     non_dumpable: bool
     memory_limit: str
-    details: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, bool] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

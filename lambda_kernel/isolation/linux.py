@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+from pathlib import Path
 from typing import Any
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -74,6 +75,12 @@ def drop_capabilities() -> None:
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     _call("capset", header, (ctypes.c_uint32 * 6)())
+
+
+def has_capabilities() -> bool:
+    """Return whether this process may do anything that its user may not."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return any(line.startswith("CapPrm") and int(line.split()[1], 16) for line in lines)
 
 
 def join_new_keyring() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import platform
+import resource
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,9 @@ REFUSED = "refused"
 _PTRACE_SEIZE = 0x4206
 _SYS_PIDFD_OPEN = 434
 _SYS_PIDFD_GETFD = 438
+_SYS_KCMP = {"x86_64": 312, "aarch64": 272}
+_KCMP_VM = 1
+_CORE_PATTERN = "/proc/sys/kernel/core_pattern"
 _WORD_BYTES = 16
 _EXIT_REFUSED, _EXIT_SUCCEEDED, _EXIT_UNCLEAR = 0, 1, 2
 _REFUSALS = (errno.EPERM, errno.EACCES, errno.ENOSYS)
@@ -33,25 +38,28 @@ class ProbeResult:
     """What the attacks achieved.
 
     Attributes:
-        non_dumpable: every attack on every target was refused.
-        details: one entry per attack: ``refused`` or what succeeded.
+        refused: per attack, whether every target withstood it.
+        reasons: per attack that was not refused, which targets it reached.
     """
 
-    non_dumpable: bool
-    details: dict[str, str]
+    refused: dict[str, bool]
+    reasons: dict[str, str]
+
+    @property
+    def non_dumpable(self) -> bool:
+        """Whether every attack on every target was refused."""
+        return bool(self.refused) and all(self.refused.values())
 
 
 def attack_all(targets: Iterable[int]) -> ProbeResult:
     """Attack each process of ``targets`` in every way known and return what succeeded."""
     pids = tuple(targets)
-    details = {}
+    reasons = {}
     for name, attack in ATTACKS.items():
         found = [f"pid {pid}: {said}" for pid in pids if (said := _in_fork(attack, pid)) != REFUSED]
-        details[name] = "; ".join(found) or REFUSED
-    return ProbeResult(
-        non_dumpable=bool(pids) and all(said == REFUSED for said in details.values()),
-        details=details,
-    )
+        if found or not pids:
+            reasons[name] = "; ".join(found) or "there was nothing to attack"
+    return ProbeResult(refused={name: name not in reasons for name in ATTACKS}, reasons=reasons)
 
 
 def visible_processes() -> tuple[int, ...]:
@@ -107,12 +115,21 @@ def _open_mem(pid: int) -> None:
     os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
 
 
-def _list_descriptors(pid: int) -> None:
-    os.scandir(f"/proc/{pid}/fd").close()
+def _read_descriptors(pid: int) -> None:
+    # Root sees the numbers of a non-dumpable process, and no more.
+    for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+        os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
 
 
-def _read_task_environ(pid: int) -> None:
-    _read(f"/proc/{pid}/task/{pid}/environ")
+def _read_tasks(pid: int) -> None:
+    for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+        for name in ("environ", "maps", "mem"):
+            try:
+                os.close(os.open(f"/proc/{pid}/task/{thread}/{name}", os.O_RDONLY))
+            except (PermissionError, FileNotFoundError):
+                continue
+            return
+    raise PermissionError
 
 
 def _ptrace(pid: int) -> None:
@@ -140,6 +157,23 @@ def _pidfd_getfd(pid: int) -> None:
     _checked(_LIBC.syscall(_SYS_PIDFD_GETFD, pidfd, 0, 0))
 
 
+def _kcmp(pid: int) -> None:
+    number = _SYS_KCMP.get(platform.machine())
+    if number is None:
+        raise PermissionError
+    _checked(_LIBC.syscall(number, os.getpid(), pid, _KCMP_VM, 0, 0))
+
+
+def _core_dump(pid: int) -> None:
+    # Without killing it: what would have to hold for a signal to leave a readable core.
+    try:
+        os.close(os.open(_CORE_PATTERN, os.O_WRONLY))
+    except OSError:
+        if resource.prlimit(pid, resource.RLIMIT_CORE) == (0, 0):
+            # Nor may it be dumpable: a handler that core_pattern names gets cores of any size.
+            _read_environ(pid)
+
+
 def _read(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     os.read(descriptor, 1)
@@ -156,9 +190,11 @@ ATTACKS: dict[str, Attack] = {
     "environ": _read_environ,
     "maps": _read_maps,
     "mem": _open_mem,
-    "fd": _list_descriptors,
-    "task": _read_task_environ,
+    "fd": _read_descriptors,
+    "task": _read_tasks,
     "ptrace": _ptrace,
     "process_vm_readv": _process_vm_readv,
     "pidfd_getfd": _pidfd_getfd,
+    "kcmp": _kcmp,
+    "core_dump": _core_dump,
 }

@@ -10,13 +10,14 @@ import fcntl
 import json
 import logging
 import os
+import resource
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lambda_kernel.isolation import code, environment, interpreter
+from lambda_kernel.isolation import code, environment, interpreter, linux
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +62,9 @@ def enter_stage_2() -> None:
     degraded = ""
     interpreter_fd: int | None = None
     try:
+        _give_up_privileges()
         interpreter_fd = interpreter.open_exec_only()
-    except interpreter.NoExecOnlyInterpreter as error:
+    except (interpreter.NoExecOnlyInterpreter, OSError) as error:
         degraded = str(error)
         logger.error("credential isolation: no execute-only interpreter", extra={"why": degraded})  # noqa: TRY400
     code_fd = code.sealed_package(package)
@@ -115,6 +117,14 @@ def read_stage_2(arguments: Sequence[str]) -> Stage2:
         code_fd=descriptors[1],
         degraded=state["degraded"],
     )
+
+
+def _give_up_privileges() -> None:
+    # With CAP_DAC_OVERRIDE or CAP_DAC_READ_SEARCH an execute-only file is as good as readable. The
+    # probe finds out where they stay.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if linux.has_capabilities():
+        linux.drop_capabilities()
 
 
 def _state_pipe(body: bytes) -> int:

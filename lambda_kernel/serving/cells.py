@@ -27,6 +27,7 @@ from lambda_kernel.contract.cell_protocol import (
 from lambda_kernel.contract.frames import BadFrame, PartsReader
 from lambda_kernel.contract.outcome import LostName
 from lambda_kernel.contract.schema import InvalidField, encode
+from lambda_kernel.isolation import shared_memory
 from lambda_kernel.serving import child_messages, control, sampling, sweep
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (
@@ -49,8 +50,9 @@ SAMPLE_S = 0.05
 FORK_WAIT_S = 20.0
 """For the zygote to fork; it may be busy with an import of some seconds."""
 REAP_WAIT_S = 0.5
-"""For the zygote to report a child that is dead: a stopped zygote
-never does, and the commit grace is short."""
+"""For the zygote to report a child that is dead; then it is woken, in case a cell stopped it."""
+REAP_PATIENCE_S = 3.0
+"""For a zygote that was woken: on a busy machine the end of namespaces takes its time."""
 INTERRUPT_GRACE_S = 10.0
 """For a cell that was interrupted to end and to store its variables."""
 READ_BYTES = 256 * 1024
@@ -135,6 +137,7 @@ class CellRun:
         self._frames, self._child_end = socket.socketpair()
         self._parts = PartsReader(cell_protocol.MAX_MESSAGE_BYTES + 64 * 1024)
         self._kind = ""
+        self._gauges: list[int] = []
         self._pid: int | None = None
         self._status: int | None = None
         self._gone = False
@@ -145,6 +148,7 @@ class CellRun:
         self._ends_by = limits.deadline
         self._reap_by: float | None = None
         self._fork_by = 0.0
+        self._woken = False
         self._has_questions = True
         self.peak_memory_bytes = 0
         self.started = False
@@ -160,9 +164,12 @@ class CellRun:
         opened = self._send(request, snapshot_in, snapshot_out)
         try:
             self._pump()
+            # User code begins only after its process could say so here: from now on it cannot, and
+            # whether it did stands in what has come.
+            self._frames.shutdown(socket.SHUT_RD)
             self._drain()
         finally:
-            for descriptor in opened:
+            for descriptor in (*opened, *self._gauges):
                 os.close(descriptor)
             self._frames.close()
             if self._pager is not None:
@@ -221,7 +228,9 @@ class CellRun:
         self._fork_by = self._clock() + FORK_WAIT_S
         while self._status is None and not self._gone:
             now = self._clock()
-            ends = self._reap_by or self._ends_by
+            ends = self._ends_by
+            if self._reap_by is not None:
+                ends = self._reap_by + (REAP_PATIENCE_S if self._woken else 0.0)
             if self._pid is None:
                 ends = min(ends, self._fork_by)
             wait_s = min(next_sample, ends) - now
@@ -237,9 +246,12 @@ class CellRun:
 
     def _check_time(self, now: float) -> None:
         if self._reap_by is not None:
-            if now >= self._reap_by:
-                # A stopped or dead zygote reaps nobody: it is replaced.
+            if now >= self._reap_by + REAP_PATIENCE_S:
+                # It reaps nobody: it is replaced.
                 self._gone = True
+            elif now >= self._reap_by and not self._woken:
+                self._woken = True
+                self._zygote.wake()
         elif self._pid is None and now >= self._fork_by:
             # Stopped by an earlier cell, or busy with an import that does not end.
             self._gone = True
@@ -260,10 +272,10 @@ class CellRun:
         if self._gone and not self.started and self._ended is None:
             raise ZygoteGone
         if self._ended is not None:
-            raise self._ended
+            raise self._ended if self.started else _before_its_start(self._ended)
         if self._asked is not None and not self._is_complete:
             # It died of the interrupt.
-            raise self._asked
+            raise self._asked if self.started else _before_its_start(self._asked)
         if self._reply is None:
             raise CellProcessDied(f"the cell's process ended before it replied: {self._death()}")
         if self._kind == "execute" and self._snapshot is None:
@@ -300,6 +312,8 @@ class CellRun:
             return False
         if isinstance(answer, Forked):
             self._pid = answer.forked
+            if self._ended is not None:
+                self._kill(self._pid)
         elif isinstance(answer, Refused):
             self._ended = CellProcessDied(f"no process could be started: {answer.refused}")
             self._status = 0
@@ -310,7 +324,13 @@ class CellRun:
     def _read_frames(self) -> bool:
         frames = self._frames
         try:
-            chunk = frames.recv(READ_BYTES)
+            # Only what comes with the word that user code begins is our own code's.
+            if self.started or self._gauges:
+                chunk = frames.recv(READ_BYTES)
+            else:
+                chunk, self._gauges, _, _ = socket.recv_fds(
+                    frames, READ_BYTES, len(shared_memory.GAUGES), socket.MSG_CMSG_CLOEXEC
+                )
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
@@ -403,12 +423,13 @@ class CellRun:
             return
         zygote = sampling.read(self._zygote.pid)
         cell = [m for pid in self._sweeper.strangers() if (m := sampling.read(pid)) is not None]
-        total = sampling.total_bytes(cell, zygote)
+        stored = shared_memory.stored_bytes(self._gauges)
+        total = sampling.total_bytes(cell, zygote, stored)
         self.peak_memory_bytes = max(self.peak_memory_bytes, total)
         if total > self._limits.memory_bytes:
             self._end(
                 CellOutOfMemory(
-                    f"the cell's processes held {total / 1e6:.0f} MB, "
+                    f"the cell held {total / 1e6:.0f} MB, "
                     f"the limit is {self._limits.memory_bytes / 1e6:.0f} MB"
                 )
             )
@@ -429,9 +450,21 @@ class CellRun:
         """Kill the cell and remember why; the loop goes on until it is reaped."""
         self._ended = self._ended or reason
         self._reap_by = self._clock() + REAP_WAIT_S
-        if self._pid is None:
-            self._gone = True
-            return
+        # A zygote that has not forked yet may still do so until it is replaced.
+        if self._pid is not None:
+            self._kill(self._pid)
+
+    @staticmethod
+    def _kill(pid: int) -> None:
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(self._pid, signal.SIGKILL)
+                kill(pid, signal.SIGKILL)
+
+
+def _before_its_start(ended: CellEnded) -> CellEnded:
+    """Return the same end in words that fit where no user code had begun."""
+    if isinstance(ended, CellInterrupted):
+        return CellInterrupted("it had not begun")
+    if isinstance(ended, CellTimeout):
+        return CellTimeout("the time was over before the cell could begin")
+    return ended

@@ -18,9 +18,16 @@ from lambda_kernel.serving.errors import StorageUnavailable
 
 logger = logging.getLogger(__name__)
 
-_NO_SECRET = frozenset({"ResourceNotFoundException", "AccessDeniedException"})
+_NOT_FOUND = "ResourceNotFoundException"
+_DENIED = "AccessDeniedException"
+_BY_SESSION_POLICY = "no session policy allows"
 """AWS judges a secret that does not exist by its bare name, which no session policy of ours
-matches: an agent without connectors is refused."""
+matches: so an agent without connectors is refused. A secret that does exist is always allowed by
+them; where it is refused, the role lacks the permission."""
+
+
+class SecretRefused(Exception):
+    """The role may not read the secret."""
 
 
 class SecretReader(Protocol):
@@ -30,6 +37,7 @@ class SecretReader(Protocol):
         """Return the text of a secret, or None where the invocation has none.
 
         Raises:
+            SecretRefused: the role lacks the permission.
             StorageUnavailable: Secrets Manager did not answer.
         """
 
@@ -41,12 +49,17 @@ class SecretsManagerReader:
         self._client = client
 
     def read(self, name: str) -> str | None:
-        """Return the text of a secret, or None (raises StorageUnavailable)."""
+        """Return the text of a secret, or None (raises SecretRefused, StorageUnavailable)."""
         try:
             answer = self._client.get_secret_value(SecretId=name)
         except ClientError as error:
-            code = error.response.get("Error", {}).get("Code", "")
-            if code in _NO_SECRET:
+            told = error.response.get("Error", {})
+            code = told.get("Code", "")
+            is_denied = code == _DENIED and _BY_SESSION_POLICY not in told.get("Message", "")
+            if is_denied:
+                logger.warning("the secret of an agent may not be read")
+                raise SecretRefused(name) from error
+            if code in {_NOT_FOUND, _DENIED}:
                 logger.info("an agent has no connectors", extra={"reason": code})
                 return None
             raise StorageUnavailable(f"Secrets Manager refused {name}: {code}") from error
@@ -87,7 +100,16 @@ class Connectors:
         if agent is None:
             return ConnectorValues()
         name = self._stack.connector_secret(agent)
-        return choose(name, self._reader.read(name), invocation.connectors)
+        try:
+            text = self._reader.read(name)
+        except SecretRefused:
+            refused = (
+                f"secret {name} may not be read, so that no connector is set: "
+                f"role {self._stack.scoped_role} needs secretsmanager:GetSecretValue on it"
+                " (and kms:Decrypt, where a key of your own encrypts it)"
+            )
+            return ConnectorValues(notices=(refused,))
+        return choose(name, text, invocation.connectors)
 
 
 def choose(secret: str, text: str | None, wanted: tuple[str, ...]) -> ConnectorValues:

@@ -174,6 +174,8 @@ def serve(stage: reexec.Stage2) -> None:
         api.fail_init(error)
         sys.exit(1)
     try:
+        if not settings.alone_on_machine:
+            api.end_with_platform()
         runtime_api.serve(api, lambda event, answer: handler.handle(event, answer, container))
     except runtime_api.RuntimeApiError:
         logger.exception("the container ends")

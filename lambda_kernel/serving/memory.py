@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from lambda_kernel.serving.connectors import SecretRefused
 from lambda_kernel.serving.credentials import Credentials
 from lambda_kernel.serving.errors import ObjectNotFound, PreconditionFailed, StorageUnavailable
 from lambda_kernel.serving.objects import ListedObject, StoredObject
@@ -195,8 +196,11 @@ class MemorySecretReader:
 
     secrets: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
 
     def read(self, name: str) -> str | None:
-        """Return the text of a secret, or None."""
+        """Return the text of a secret, or None (raises SecretRefused)."""
         self.asked.append(name)
+        if name in self.refused:
+            raise SecretRefused(name)
         return self.secrets.get(name)

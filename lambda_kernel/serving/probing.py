@@ -17,6 +17,7 @@ from typing import Any
 from lambda_kernel.contract.cell_protocol import CellRequest
 from lambda_kernel.contract.invocation import CellMessage
 from lambda_kernel.contract.outcome import Probe
+from lambda_kernel.contract.schema import encode
 from lambda_kernel.isolation import namespaces
 from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
 from lambda_kernel.serving.errors import CellEnded
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 PROCESS_TIER = "process"
 NAMESPACES_TIER = "namespaces"
+CREDENTIAL_LEFT = "a credential is still in the environment of the serving process"
 PROBE_S = 60.0
 """For the zygote to come up and the attacks to end; a child that hangs is no good sign."""
 
@@ -54,27 +56,34 @@ class Demand:
 
 def measure(demand: Demand, zygote: Zygote, sweeper: Sweeper) -> Probe:
     """Return what isolation this container has, by attacking it."""
-    details: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     if demand.degraded:
-        details["interpreter"] = demand.degraded
-    tier, non_dumpable = PROCESS_TIER, False
+        reasons["interpreter"] = demand.degraded
+    tier, refused = PROCESS_TIER, {"probe": False}
     try:
         told = _ask(demand, zygote, sweeper)
     except (CellEnded, ZygoteGone) as error:
-        details["probe"] = str(error) or "the zygote ended"
+        reasons["probe"] = str(error) or "the zygote ended"
     else:
-        details |= told["details"]
-        non_dumpable = bool(told["non_dumpable"])
-        tier = _tier(told["namespaces"], details)
+        reasons |= told["reasons"]
+        refused = dict(told["refused"])
+        tier = _tier(told["namespaces"], reasons)
+        if demand.tier == NAMESPACES_TIER != tier:
+            reasons.setdefault("namespaces", "they share the container's")
+    clean = not _secrets_visible(demand.platform)
+    if not clean:
+        reasons["clean_environment"] = CREDENTIAL_LEFT
     found = Probe(
         tier=tier,
-        clean_environment=not _secrets_visible(demand.platform),
-        non_dumpable=non_dumpable,
+        clean_environment=clean,
+        non_dumpable=bool(refused) and all(refused.values()),
         memory_limit="sampled",
-        details=details,
+        refused=refused,
+        reasons=reasons,
     )
-    level = logging.INFO if shortfall(found, demand.tier) is None else logging.ERROR
-    logger.log(level, "capability probe", extra={"probe": json.dumps(_shown(found))})
+    for name, why in reasons.items():
+        logger.error("capability probe: not isolated", extra={"field": name, "why": why})
+    logger.info("capability probe", extra={"probe": json.dumps(encode(found))})
     return found
 
 
@@ -86,10 +95,10 @@ def shortfall(found: Probe, tier: str) -> str | None:
         tier: what is demanded.
     """
     if not found.clean_environment:
-        return "a credential is still in the environment of the serving process"
-    failed = found.details.get("probe")
+        return CREDENTIAL_LEFT
+    failed = found.reasons.get("probe")
     if tier == NAMESPACES_TIER and found.tier != tier:
-        why = failed or found.details.get("namespaces", "they share the container's")
+        why = failed or found.reasons.get("namespaces", "they share the container's")
         return (
             f"its cells would not run in namespaces of their own ({why}). Allow nested user"
             f' namespaces on this machine, or set tier = "{PROCESS_TIER}" for this environment'
@@ -97,18 +106,18 @@ def shortfall(found: Probe, tier: str) -> str | None:
     if failed is not None:
         return f"the probe failed: {failed}"
     if not found.non_dumpable:
-        worst = [f"{name}: {said}" for name, said in found.details.items() if said != "refused"]
+        worst = [f"{name}: {said}" for name, said in found.reasons.items()]
         return f"a cell could read other processes ({'; '.join(worst)})"
     return None
 
 
-def _tier(theirs: Mapping[str, str], details: dict[str, str]) -> str:
+def _tier(theirs: Mapping[str, str], reasons: dict[str, str]) -> str:
     ours = namespaces.identities()
     shared = [name for name in namespaces.NAMES if theirs[name] == ours[name]]
     if not shared:
         return NAMESPACES_TIER
     if len(shared) < len(namespaces.NAMES):
-        details["namespaces"] = f"shared with the container: {', '.join(shared)}"
+        reasons["namespaces"] = f"shared with the container: {', '.join(shared)}"
     return PROCESS_TIER
 
 
@@ -148,13 +157,3 @@ def _secrets_visible(platform: Mapping[str, str]) -> bool:
     secret = [platform[n] for n in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if n in platform]
     visible = [*os.environ.values(), *sys.orig_argv]
     return any(value and value in text for value in secret for text in visible)
-
-
-def _shown(found: Probe) -> dict[str, Any]:
-    return {
-        "tier": found.tier,
-        "clean_environment": found.clean_environment,
-        "non_dumpable": found.non_dumpable,
-        "memory_limit": found.memory_limit,
-        "details": found.details,
-    }

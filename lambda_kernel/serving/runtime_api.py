@@ -10,6 +10,10 @@ import base64
 import http.client
 import json
 import logging
+import os
+import select
+import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -122,6 +126,17 @@ class RuntimeApi:
             body=body,
         )
 
+    def end_with_platform(self) -> None:
+        """End this process as soon as the Runtime API has gone, also in the middle of a cell.
+
+        Locally the platform is a process that can be killed; its containers must not outlive it.
+        """
+        self._connection.connect()
+        watch = threading.Thread(
+            target=_end_at_hang_up, args=(self._connection.sock,), name="platform", daemon=True
+        )
+        watch.start()
+
     def response(self, event: Event) -> Response:
         """Return the answer to ``event``, to be streamed."""
         return Response(self._connection, event.aws_request_id)
@@ -172,6 +187,15 @@ def serve(api: RuntimeApi, handle: Callable[[Event, Response], bool]) -> None:
         response.finish()
         if not usable:
             return
+
+
+def _end_at_hang_up(sock: socket.socket) -> None:
+    poll = select.poll()
+    poll.register(sock, select.POLLRDHUP)
+    poll.poll()
+    logger.error("the Runtime API has gone")
+    # As pid 1 of the container: nothing of it runs on.
+    os._exit(1)
 
 
 def _read_answer(connection: http.client.HTTPConnection) -> None:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import gateway_core, homes
+from tests.benchmarks import gateway_core, homes, isolation
 from tests.benchmarks.peers import fresh_kernel_s, stock_server
 from tests.integration.driver import Gateway, NotebookClient, a_gateway
 
@@ -162,6 +162,7 @@ def main() -> None:
             big_workspaces(gateway)
             many_kernels(gateway)
         homes.pandas(row, folder)
+        isolation.measure(row, folder)
 
 
 main()

@@ -86,7 +86,9 @@ def test_a_secret_that_was_never_set_is_denied_by_its_name_as_on_aws(
 ) -> None:
     invocation = invocation_of(Scope(user="u1", agent="a2"))
     client = client_of("secretsmanager", **session_of(invocation, STACK))
-    assert code_of(lambda: read(client, "lkg-connector-creds-a2")) == "AccessDeniedException"
+    with pytest.raises(ClientError, match="no session policy allows") as refused:
+        read(client, "lkg-connector-creds-a2")
+    assert refused.value.response["Error"]["Code"] == "AccessDeniedException"
 
 
 def test_versions_and_suffixes_that_are_not_there_are_not_found(of_a1: Any) -> None:

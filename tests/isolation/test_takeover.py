@@ -65,3 +65,19 @@ def test_a_zygote_whose_limits_were_lowered_is_replaced(process_tier: Gateway) -
     )
     assert run.stdout == "5000 0\n"
     client.close()
+
+
+def test_a_signal_that_dumps_core_leaves_none_of_the_zygote(process_tier: Gateway) -> None:
+    client = process_tier.session()
+    run = client.execute(
+        "import glob, os, resource, signal\n"
+        "[resource.prlimit(pid, resource.RLIMIT_CORE) for pid in (os.getppid(), 1)]"
+    )
+    assert run.result == "[(0, 0), (0, 0)]"
+    client.execute("os.kill(os.getppid(), signal.SIGABRT)")
+    run = client.execute(
+        "places = ('', '/tmp', '/opt', '/dev/shm', os.getcwd())\n"
+        "[path for place in places for path in glob.glob(f'{place}/core*')]"
+    )
+    assert run.result == "[]"
+    client.close()

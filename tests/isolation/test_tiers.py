@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.isolation.tiers import IMPOSSIBLE, PRELUDE, TIERS
+from lambda_kernel.isolation.probe import ATTACKS
+from tests.isolation.tiers import DEGRADED, IMPOSSIBLE, PRELUDE, TIERS
 
 if TYPE_CHECKING:
     from tests.integration.driver import Gateway, NotebookClient
@@ -56,7 +57,9 @@ def test_the_probe_says_what_is_real(cell: NotebookClient, tier: str) -> None:
     assert probe["tier"] == ("namespaces" if tier == "namespaces" else "process")
     assert probe["non_dumpable"] is True
     assert probe["clean_environment"] is True
-    assert set(probe["details"].values()) == {"refused"}
+    assert set(probe["refused"]) == set(ATTACKS)
+    assert set(probe["refused"].values()) == {True}
+    assert probe["reasons"] == {}
 
 
 def test_the_parent_of_a_cell_answers_permission_error(cell: NotebookClient) -> None:
@@ -120,3 +123,13 @@ def test_where_namespaces_cannot_be_made_no_cell_runs(tiers: Gateway) -> None:
     assert run.reply["ename"] == "ProbeFailed"
     for words in ("namespaces of their own", "not permitted", 'tier = "process"', "Started: no"):
         assert words in run.reply["evalue"]
+
+
+def test_only_an_explicit_setting_runs_cells_that_are_worse_isolated(tiers: Gateway) -> None:
+    cell = tiers.session(name=DEGRADED)
+    run = cell.execute("print('ran')")
+    cell.close()
+    assert run.stdout == "ran\n", run.messages
+    probe = run.reply_metadata["probe"]
+    assert probe["tier"] == "process"
+    assert probe["reasons"].keys() == {"namespaces"} or "probe" in probe["reasons"], probe

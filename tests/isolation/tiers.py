@@ -12,6 +12,9 @@ TIERS = {
 IMPOSSIBLE = "lambda-impossible"
 """An environment that demands a tier which its container cannot have."""
 
+DEGRADED = "lambda-degraded"
+"""The same, but it runs cells all the same because it was told to."""
+
 CONFIG = """
 [[environment]]
 id = "process"
@@ -26,6 +29,13 @@ lambda_strict = true
 id = "impossible"
 tier = "namespaces"
 lambda_strict = true
+
+[[environment]]
+id = "degraded"
+tier = "namespaces"
+lambda_strict = true
+allow_degraded = true
+preload = []
 """
 
 PRELUDE = """

@@ -120,8 +120,7 @@ class Dumper:
             return any(name in vars(base) for base in cls.__mro__[:-1] for name in _CUSTOMISED) or (
                 len(cls.__mro__) > 2 and not all(map(self._is_plain, cls.__mro__[1:-1]))
             )
-        module = cls.__module__
-        return not isinstance(module, str) or module.partition(".")[0] not in _TRUSTED_MODULES
+        return str(cls.__module__).partition(".")[0] not in _TRUSTED_MODULES
 
     def _is_plain(self, cls: type) -> bool:
         return self._definitions.is_own_class(cls) or cls in (dict, list, set, tuple, Exception)

@@ -19,7 +19,6 @@ from lambda_kernel.child.state.objects import StoredObjects
 from lambda_kernel.child.state.pickling import Missing, PatientUnpickler, SessionUnpickler
 from lambda_kernel.contract.paging import PagerError
 
-
 _is = operator.is_
 
 
@@ -71,15 +70,12 @@ class Loader:
         self._lost_names = lost_names
         self._lock = threading.RLock()
         self._is_closed = False
-        self._homes: dict[str, int] = {}
-        self.table: dict[str, int] = {}
+        self._homes = index.homes()
+        self.table = index.stored_names()
         """Stored names that are not loaded: name to component."""
         self.loaded: dict[int, Loaded] = {}
         self.broken: dict[int, Loss] = {}
         """Components that cannot be read; they stay stored."""
-        for number, component in index.components.items():
-            self.table.update(dict.fromkeys(component.names, number))
-            self._homes.update(dict.fromkeys(component.definitions, number))
         self.unread_on_arrival: dict[str, Loss] = {}
 
     def load_name(self, name: str) -> Any:
@@ -147,17 +143,14 @@ class Loader:
         """Give a stored name that is not loaded another one; ``new`` is overwritten."""
         number = self.table.pop(old)
         self.forget(new)
-        component = self._index.components[number]
-        names = [new if name == old else name for name in component.order]
-        component.names = {new if k == old else k: v for k, v in component.names.items()}
-        component.order = names
+        self._index.component(number).rename(old, new)
         self.table[new] = number
 
     def forget(self, name: str) -> None:
         """Another value has taken a stored name that is not loaded."""
         number = self.table.pop(name, None)
         if number is not None:
-            self._index.components[number].names.pop(name, None)
+            self._index.component(number).rename(name, None)
 
     def forget_all(self) -> None:
         """The session begins anew."""
@@ -171,7 +164,7 @@ class Loader:
 
     def _load_patiently(self, names: Iterable[str] | None) -> None:
         wanted = self.table if names is None else [n for n in names if n in self.table]
-        numbers = [n for n in dict.fromkeys(self.table[name] for name in wanted)]
+        numbers = list(dict.fromkeys(self.table[name] for name in wanted))
         numbers = [number for number in numbers if number not in self.broken]
         if not numbers:
             return
@@ -217,7 +210,7 @@ class Loader:
         missing = [n for n in self._with_uses(numbers) if n not in self.loaded]
         ids = []
         for number in missing:
-            component = self._index.components[number]
+            component = self._index.component(number)
             ids += [component.pickle.object_id, *component.buffers]
         self._objects.fetch(ids)
         with _without_gc():
@@ -233,12 +226,12 @@ class Loader:
             if number in found or number in self.broken:
                 continue
             found[number] = None
-            uses = self._index.components[number].uses
+            uses = self._index.component(number).uses
             stack += [self._homes[uid] for uid in uses if uid in self._homes]
         return list(found)
 
     def _load_component(self, number: int) -> None:
-        component = self._index.components[number]
+        component = self._index.component(number)
         try:
             values = self._unpickle(component, SessionUnpickler)
         except (PagerError, MemoryError):
@@ -250,7 +243,7 @@ class Loader:
         loaded = Loaded(component=component, values={})
         self.loaded[number] = loaded
         for name, value in zip(component.order, values, strict=True):
-            if self.table.get(name) != number:
+            if name is None or self.table.get(name) != number:
                 continue
             loaded.values[name] = value
             if components.is_flat_container(value):
@@ -265,7 +258,9 @@ class Loader:
         except BaseException:  # noqa: BLE001  (as above)
             return
         for name, value in zip(component.order, values, strict=True):
-            if self.table.get(name) == number and not components.holds_any(value, Missing):
+            if name is None or self.table.get(name) != number:
+                continue
+            if not components.holds_any(value, Missing):
                 self.forget(name)
                 self._bind(name, value)
 

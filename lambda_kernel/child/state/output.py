@@ -48,6 +48,13 @@ class ObjectWriter:
             if _contains(body, value):
                 raise SecretFound(f"it holds the value of {name}")
 
+    def check_chunks(self, body: memoryview, numbers: Iterable[int]) -> None:
+        """Search those chunks of ``body`` that were written to (raises SecretFound)."""
+        margin = max(map(len, self._secrets.values()), default=0)
+        for number in numbers:
+            begin = number * CHUNK_BYTES
+            self.check(body[max(0, begin - margin) : begin + CHUNK_BYTES + margin])
+
     def write(self, parts: Sequence[bytes | memoryview]) -> int:
         """Write one object from its parts; returns its id."""
         size = sum(len(part) for part in parts)
@@ -69,7 +76,7 @@ class ObjectWriter:
 
     def report(self, index: int, used: set[int], lost: tuple[LostName, ...]) -> SnapshotReport:
         """Return what is told of all this; ``used`` are the ids that the session needs."""
-        written = {item.id for item in (*self._new, *self._patched)}
+        written = {item.id for item in self._new} | {item.id for item in self._patched}
         return SnapshotReport(
             size_bytes=self._offset,
             index=index,

@@ -6,14 +6,13 @@ be left alone; what is dead in it is dropped on the way.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from lambda_kernel.child.state.index import Index, Ref
 from lambda_kernel.child.state.objects import StoredObjects
 from lambda_kernel.child.state.output import LARGE_PICKLE_BYTES, ObjectWriter, Pack
 
-OPEN_PACK_BYTES = 96 * 1024
+OPEN_PACK_BYTES = 64 * 1024
 MIN_LIVE_SHARE = 0.25
 
 
@@ -64,35 +63,29 @@ class Packer:
 
     def _moved(self) -> list[tuple[Ref, Callable[[Ref], None]]]:
         """Return the pickles of earlier cells that move into the new pack."""
-        places = self._places()
-        live = Counter[int]()
-        for ref, _ in places:
-            live[ref.object_id] += ref.size_bytes
+        index = self._index
+        live = index.live_bytes()
+        opened, moving = index.open_pack, set()
         new_bytes = sum(len(body) for body, _ in self._small)
-        moving = set()
-        opened = self._index.open_pack
-        if opened in live and live[opened] + new_bytes <= OPEN_PACK_BYTES:
+        if opened and live[opened] + new_bytes <= OPEN_PACK_BYTES:
             moving.add(opened)
         for number, size in live.items():
-            is_sparse = size < MIN_LIVE_SHARE * self._objects.size_of(number)
-            if is_sparse and self._objects.is_mapped(number) and size < LARGE_PICKLE_BYTES:
+            at_hand = self._objects.is_mapped(number) and 0 < size < LARGE_PICKLE_BYTES
+            if at_hand and size < MIN_LIVE_SHARE * self._objects.size_of(number):
                 moving.add(number)
-        return [(ref, place) for ref, place in places if ref.object_id in moving]
+        return [] if not moving else self._places(moving)
 
-    def _places(self) -> list[tuple[Ref, Callable[[Ref], None]]]:
-        """Return references to objects of the session before, and how to change each."""
+    def _places(self, moving: set[int]) -> list[tuple[Ref, Callable[[Ref], None]]]:
+        """Return references to some objects, and how to change each."""
         index = self._index
-        found: list[tuple[Ref, Callable[[Ref], None]]] = []
-        for component in index.components.values():
-            if self._is_old(component.pickle):
-                found.append((component.pickle, component.move_to))
-        for position, ref in enumerate(index.history):
-            if self._is_old(ref):
-                found.append((ref, _setter(index.history, position)))
+        components = [c for c in index.components() if c.pickle.object_id in moving]
+        found: list[tuple[Ref, Callable[[Ref], None]]] = [(c.pickle, c.move_to) for c in components]
+        found += [
+            (ref, _setter(index.history, position))
+            for position, ref in enumerate(index.history)
+            if ref.object_id in moving
+        ]
         return found
-
-    def _is_old(self, ref: Ref) -> bool:
-        return ref.object_id != 0 and self._objects.has(ref.object_id)
 
 
 def _setter(refs: list[Ref], position: int) -> Callable[[Ref], None]:

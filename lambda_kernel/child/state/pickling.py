@@ -95,7 +95,7 @@ def make_code(*args: Any) -> types.CodeType:
 
 def make_view(
     owner: Any,
-    cls: type,
+    cls: Any,
     dtype: Any,
     layout: tuple[tuple[int, ...], tuple[int, ...], int],
     writeable: bool,

@@ -150,7 +150,7 @@ class Session:
             index, self._loader, self._definitions, self._memory, packer, _references(shell), cell
         )
         lost = storing.store(values, shell.user_ns)
-        self._check_size(storing)
+        self._check_size()
         for name, loss in lost.items():
             tell(name, loss)
         known = {n: k for n, k in shell.lost_names.items() if n not in shell.user_ns}
@@ -178,11 +178,11 @@ class Session:
         body = pickle.dumps(new, protocol=pickle.HIGHEST_PROTOCOL)
         packer.add(body, index.history.append)
 
-    def _check_size(self, storing: Storing) -> None:
-        size = sum(component.size_bytes for component in self._index.components.values())
+    def _check_size(self) -> None:
+        size = self._index.size_bytes()
         if size <= self._limit_bytes:
             return
-        largest = sorted(self._index.components.values(), key=lambda c: -c.size_bytes)[:5]
+        largest = sorted(self._index.components(), key=lambda c: -c.size_bytes)[:5]
         listed = ", ".join(
             f"{'/'.join(component.names) or 'a definition'} ({component.size_bytes / 1e6:.1f} MB)"
             for component in largest

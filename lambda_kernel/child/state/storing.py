@@ -92,15 +92,13 @@ class Storing:
     def _drop_loaded(self) -> None:
         # Every loaded component is stored again, under its own number where it is as it was.
         for number in self._loader.loaded:
-            self._index.components.pop(number, None)
-        for number, component in list(self._index.components.items()):
-            if not component.names and not component.definitions:
-                del self._index.components[number]
+            self._index.rows.pop(number, None)
+        self._index.drop_empty()
 
     def _keep_constants(self) -> dict[str, Any]:
         """Keep components of constants that are the very objects that were loaded."""
         rest = dict(self._values)
-        for number, loaded in self._loader.loaded.items():
+        for loaded in self._loader.loaded.values():
             names = loaded.component.names
             if loaded.component.definitions or not names or set(names) != loaded.values.keys():
                 continue
@@ -108,7 +106,7 @@ class Storing:
                 name in rest and rest[name] is value and is_constant(value)
                 for name, value in loaded.values.items()
             ):
-                self._index.components[number] = loaded.component
+                self._index.put(loaded.component)
                 for name in names:
                     del rest[name]
         return rest
@@ -118,14 +116,14 @@ class Storing:
         uids = [root[1] for root in group if isinstance(root, tuple)]
         number, loaded = self._same_as_loaded(names, uids)
         if loaded is not None and self._is_untouched(loaded, names):
-            self._index.components[number] = loaded.component
+            self._index.put(loaded.component)
             return
         own = self._dumper.in_base_first_order(uids)
         names, pickled = self._dump(own, names)
         if pickled is None:
             return
         if loaded is not None and self._is_as_stored(loaded.component, names, own, pickled):
-            self._index.components[number] = loaded.component
+            self._index.put(loaded.component)
             return
         self._write(number, names, own, pickled)
 
@@ -196,9 +194,14 @@ class Storing:
 
     def _try_dump(self, own: list[str], names: list[str]) -> Pickled:
         pickled = self._dumper.dump(own, [self._values[name] for name in names])
-        self._packer.writer.check(pickled.body)
+        writer = self._packer.writer
+        writer.check(pickled.body)
         for buffer in pickled.buffers:
-            self._packer.writer.check(buffer)
+            mapped = self._memory.find(address_of(buffer), buffer.nbytes)
+            if mapped is None:
+                writer.check(buffer)
+            else:
+                writer.check_chunks(buffer, self._memory.written_chunks(mapped))
         return pickled
 
     def _fails(self, own: list[str], name: str, failure: BaseException, count: int) -> bool:
@@ -217,9 +220,9 @@ class Storing:
 
     def _write(self, number: int, names: list[str], own: list[str], pickled: Pickled) -> None:
         buffers = [self._write_buffer(buffer) for buffer in pickled.buffers]
-        component = Component(
+        component = Component.make(
+            number=number,
             names={name: type_name(self._values[name]) for name in names},
-            order=names,
             definitions=own,
             uses=pickled.uses,
             pickle=Ref(0, 0, len(pickled.body)),
@@ -227,7 +230,7 @@ class Storing:
             size_bytes=len(pickled.body) + sum(b.nbytes for b in pickled.buffers),
             cell=self._cell,
         )
-        self._index.components[number] = component
+        self._index.put(component)
         self._packer.add(pickled.body, component.move_to)
 
     def _write_buffer(self, buffer: memoryview) -> int:
@@ -240,35 +243,33 @@ class Storing:
         return self._packer.writer.patch(mapped, changed)
 
     def _lose_what_lacks_definitions(self) -> None:
-        components = self._index.components
+        index = self._index
         while True:
-            known = {uid for component in components.values() for uid in component.definitions}
-            lacking = [
-                (number, component)
-                for number, component in components.items()
-                if not known.issuperset(component.uses)
-            ]
+            known = index.homes().keys()
+            lacking = [c for c in index.components() if c.uses and not known >= set(c.uses)]
             if not lacking:
                 return
-            for number, component in lacking:
-                del components[number]
+            for component in lacking:
+                del index.rows[component.number]
                 for name in component.names:
                     if name in self._values:
                         error = DefinitionLost("its class or a function it needs cannot be stored")
                         self._lose(name, error)
 
     def _drop_unreachable(self) -> None:
-        components = self._index.components
-        homes = {uid: n for n, component in components.items() for uid in component.definitions}
+        index = self._index
+        homes = index.homes()
+        if not homes:
+            return
         reached: set[int] = set()
-        stack = [number for number, component in components.items() if component.names]
+        stack = [component.number for component in index.components() if component.names]
         while stack:
             number = stack.pop()
             if number not in reached:
                 reached.add(number)
-                stack += [homes[uid] for uid in components[number].uses]
-        for number in [number for number in components if number not in reached]:
-            del components[number]
+                stack += [homes[uid] for uid in index.component(number).uses]
+        for number in index.rows.keys() - reached:
+            del index.rows[number]
 
     def _told(self) -> dict[str, Loss]:
         return {

@@ -79,8 +79,8 @@ class Result:
         assert self.report is not None
         (index,) = [new for new in self.report.new if new.id == self.report.index]
         text = self.snapshot[index.offset : index.offset + index.size_bytes]
-        components = json.loads(text)["components"].values()
-        names = {name: kind for component in components for name, kind in component[0].items()}
+        components = json.loads(text)["components"]
+        names = {name: kind for component in components for name, kind in component[1].items()}
         return {name: names[name] for name in sorted(names) if name.strip("_").isidentifier()}
 
     @property

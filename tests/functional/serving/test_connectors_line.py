@@ -55,6 +55,18 @@ def test_a_cell_of_the_agent_has_its_connectors(agent: Kernel) -> None:
     assert agent.run(f"os.environ['CONN_gh_TOKEN'] == {TOKEN!r}").result == "True"
 
 
+def test_a_role_that_may_not_read_the_secret_is_told_once_and_the_cell_runs(
+    agent: Kernel, secrets_reader: MemorySecretReader
+) -> None:
+    secrets_reader.refused.add(STACK.connector_secret("a1"))
+    answer = agent.run(SHOW)
+    assert answer.result == "[]"
+    told = answer.text("stderr")
+    assert told.count("[connectors]") == 1
+    assert "secretsmanager:GetSecretValue" in told
+    assert STACK.scoped_role in told
+
+
 def test_only_named_connectors_come_and_missing_ones_are_told(agent: Kernel) -> None:
     answer = agent.run(SHOW, connectors=("jira", "slack"))
     assert answer.result == "['CONN_jira_KEY']"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from datetime import timedelta
@@ -91,40 +92,74 @@ async def test_choices_are_taken_and_ignored_names_are_told(gateway: WebGateway)
     assert "Evil" not in made.headers
 
 
-async def test_the_client_may_choose_the_id_and_an_existing_one_is_the_kernel(
-    gateway: WebGateway,
-) -> None:
-    kernel_id = str(uuid.uuid4())
-    for _ in range(2):
-        made = await gateway.rest("POST", "/api/kernels", body={"kernel_id": kernel_id})
-        assert made.status == 201
-        assert made.json["id"] == kernel_id
+async def test_an_id_names_a_kernel_that_is_there(gateway: WebGateway) -> None:
+    kernel_id = await gateway.start_kernel()
+    for name in ("id", "kernel_id"):
+        again = await gateway.rest("POST", "/api/kernels", body={name: kernel_id})
+        assert (again.status, again.json["id"]) == (201, kernel_id)
     assert len((await gateway.rest("GET", "/api/kernels")).json) == 1
-    taken = await gateway.rest("POST", "/api/kernels", token="u10", body={"kernel_id": kernel_id})
-    assert taken.status == 409
-    bad = await gateway.rest("POST", "/api/kernels", body={"kernel_id": "../../x"})
-    assert bad.status == 400
 
 
-async def test_another_users_kernel_does_not_exist(gateway: WebGateway) -> None:
+KERNEL = "{kernel}"
+SESSION = {"path": "x.ipynb", "type": "notebook", "kernel": {"id": KERNEL}}
+ROUTES: dict[str, tuple[str, str, Any]] = {
+    "show": ("GET", f"/api/kernels/{KERNEL}", None),
+    "end": ("DELETE", f"/api/kernels/{KERNEL}", None),
+    "interrupt": ("POST", f"/api/kernels/{KERNEL}/interrupt", {}),
+    "restart": ("POST", f"/api/kernels/{KERNEL}/restart", {}),
+    "start": ("POST", "/api/kernels", {"id": KERNEL}),
+    "start, in Jupyter's word": ("POST", "/api/kernels", {"kernel_id": KERNEL}),
+    "list its variables": ("GET", f"/api/kernels/{KERNEL}/variables", None),
+    "show a variable": ("GET", f"/api/kernels/{KERNEL}/variables?repr=x", None),
+    "fork": ("POST", "/api/kernels", {"env": {"LAMBDA_KERNEL_FROM": f"{KERNEL}@1"}}),
+    "connect": ("GET", f"/api/kernels/{KERNEL}/channels", None),
+    "make a session": ("POST", "/api/sessions", SESSION),
+    "move a session": ("PATCH", "/api/sessions/{session}", {"kernel": {"id": KERNEL}}),
+}
+UPGRADE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
+
+
+@pytest.mark.parametrize("name", ROUTES)
+async def test_another_users_kernel_is_as_one_that_does_not_exist(
+    gateway: WebGateway, name: str
+) -> None:
+    method, path, body = ROUTES[name]
     kernel_id = await gateway.start_kernel(token="u1")
-    path = f"/api/kernels/{kernel_id}"
-    requests = [("GET", path), ("DELETE", path)]
-    requests += [("POST", f"{path}/interrupt"), ("POST", f"{path}/restart")]
-    requests += [("GET", f"{path}/variables"), ("GET", f"{path}/variables?repr=x")]
-    for method, target in requests:
-        theirs = await gateway.rest(method, target, token="u10")
-        nothing = await gateway.rest(
-            method, target.replace(kernel_id, str(uuid.UUID(int=1))), token="u10"
+    own = {"path": "own.ipynb", "type": "notebook", "kernel": {"name": "python3"}}
+    made = await gateway.rest("POST", "/api/sessions", token="u10", body=own)
+    seen = []
+    for each in (kernel_id, str(uuid.UUID(int=1))):
+        answer = await gateway.rest(
+            method,
+            path.replace(KERNEL, each).replace("{session}", made.json["id"]),
+            token="u10",
+            body=None if body is None else json.loads(json.dumps(body).replace(KERNEL, each)),
+            headers=UPGRADE if name == "connect" else None,
         )
-        assert theirs.status == nothing.status == 404
-        assert theirs.json["message"].startswith("Kernel does not exist")
-    assert (await gateway.rest("GET", "/api/kernels", token="u10")).json == []
-    with pytest.raises(InvalidStatus) as refused:
-        async with gateway.channels(kernel_id, token="u10"):
-            pass
-    assert refused.value.response.status_code == 404
-    assert (await gateway.rest("GET", path)).status == 200
+        headers = {k: v for k, v in answer.headers.items() if k not in {"Date", "Etag"}}
+        seen.append((answer.status, answer.body.decode().replace(each, KERNEL), headers))
+    assert seen[0] == seen[1]
+    assert seen[0][0] == 404
+    listed = (await gateway.rest("GET", "/api/kernels", token="u10")).json
+    assert [kernel["id"] for kernel in listed] == [made.json["kernel"]["id"]]
+    assert (await gateway.rest("GET", f"/api/kernels/{kernel_id}")).status == 200
+
+
+async def test_another_users_session_is_as_one_that_does_not_exist(gateway: WebGateway) -> None:
+    body = {"path": "a.ipynb", "type": "notebook", "kernel": {"name": "python3"}}
+    session = (await gateway.rest("POST", "/api/sessions", body=body)).json["id"]
+    for method in ("GET", "PATCH", "DELETE"):
+        seen = []
+        for each in (session, str(uuid.UUID(int=1))):
+            theirs = await gateway.rest(method, f"/api/sessions/{each}", token="u10", body={})
+            seen.append((theirs.status, theirs.body.decode().replace(each, "")))
+        assert seen[0] == seen[1]
+        assert seen[0][0] == 404
 
 
 async def test_another_scopes_kernel_cannot_be_forked_nor_told_from_one_that_is_not_there(

@@ -9,7 +9,12 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from lambda_kernel.serving.connectors import ConnectorValues, SecretsManagerReader, choose
+from lambda_kernel.serving.connectors import (
+    ConnectorValues,
+    SecretRefused,
+    SecretsManagerReader,
+    choose,
+)
 from lambda_kernel.serving.errors import StorageUnavailable
 
 SECRET = "lkg-connector-creds-a1"
@@ -92,11 +97,32 @@ def reading(**error: Any) -> tuple[SecretsManagerReader, Stubber]:
     return SecretsManagerReader(client), stubber
 
 
-@pytest.mark.parametrize("code", ["ResourceNotFoundException", "AccessDeniedException"])
-def test_no_secret_and_no_right_to_see_whether_there_is_one_are_alike(code: str) -> None:
-    reader, stubber = reading(service_error_code=code)
+BY_SESSION_POLICY = "not authorized because no session policy allows the action"
+"""What AWS says of a secret that does not exist, judged by its bare name."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"service_error_code": "ResourceNotFoundException"},
+        {"service_error_code": "AccessDeniedException", "service_message": BY_SESSION_POLICY},
+    ],
+)
+def test_no_secret_is_no_connectors(error: dict[str, str]) -> None:
+    reader, stubber = reading(**error)
     with stubber:
         assert reader.read(SECRET) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["not authorized because no identity-based policy allows the action", "Access to KMS is not"],
+)
+def test_a_role_without_the_permission_is_told_apart(message: str) -> None:
+    denied = {"service_error_code": "AccessDeniedException", "service_message": message}
+    reader, stubber = reading(**denied)
+    with stubber, pytest.raises(SecretRefused, match=SECRET):
+        reader.read(SECRET)
 
 
 @pytest.mark.parametrize("code", ["InternalServiceError", "ExpiredTokenException", "Throttling"])

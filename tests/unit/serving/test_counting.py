@@ -11,7 +11,7 @@ from lambda_kernel.serving import sampling
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.sampling import ProcessMemory
 
-ZYGOTE = ProcessMemory(pid=2, parent=1, command=b"python", resident_bytes=100)
+ZYGOTE = ProcessMemory(pid=2, parent=1, command=b"python", private_bytes=100, shared_bytes=0)
 
 
 @pytest.fixture
@@ -62,24 +62,31 @@ def test_all_tasks_have_ended_when_one_fails(pool: Pool) -> None:
 
 
 def test_a_fork_counts_only_what_it_has_beyond_its_origin() -> None:
-    child = ProcessMemory(pid=3, parent=2, command=b"python", resident_bytes=150)
-    worker = ProcessMemory(pid=4, parent=3, command=b"python", resident_bytes=160)
+    child = ProcessMemory(pid=3, parent=2, command=b"python", private_bytes=150, shared_bytes=0)
+    worker = ProcessMemory(pid=4, parent=3, command=b"python", private_bytes=160, shared_bytes=0)
     assert sampling.total_bytes([child, worker], ZYGOTE) == 60
 
 
 def test_an_orphaned_fork_still_shares_with_the_zygote() -> None:
-    orphan = ProcessMemory(pid=9, parent=1, command=b"python", resident_bytes=120)
+    orphan = ProcessMemory(pid=9, parent=1, command=b"python", private_bytes=120, shared_bytes=0)
     assert sampling.total_bytes([orphan], ZYGOTE) == 20
 
 
 def test_another_program_counts_in_full() -> None:
-    child = ProcessMemory(pid=3, parent=2, command=b"python", resident_bytes=100)
-    program = ProcessMemory(pid=4, parent=3, command=b"sort", resident_bytes=70)
+    child = ProcessMemory(pid=3, parent=2, command=b"python", private_bytes=100, shared_bytes=0)
+    program = ProcessMemory(pid=4, parent=3, command=b"sort", private_bytes=70, shared_bytes=0)
     assert sampling.total_bytes([child, program], ZYGOTE) == 70
+
+
+def test_stored_shared_memory_counts_once_whether_it_is_mapped_or_not() -> None:
+    child = ProcessMemory(pid=3, parent=2, command=b"python", private_bytes=110, shared_bytes=50)
+    assert sampling.total_bytes([child], ZYGOTE, stored_bytes=0) == 60
+    assert sampling.total_bytes([child], ZYGOTE, stored_bytes=50) == 60
+    assert sampling.total_bytes([child], ZYGOTE, stored_bytes=70) == 80
 
 
 def test_this_process_has_memory() -> None:
     found = sampling.read(os.getpid())
     assert found is not None
-    assert found.resident_bytes > 1_000_000
+    assert found.private_bytes > 1_000_000
     assert sampling.read(2**22 + 1) is None

@@ -136,3 +136,17 @@ def test_a_manifest_of_wrong_shape_is_refused_or_holds_entries(
     except StorageUnavailable:
         return
     assert all(isinstance(entry, HomeEntry) for entry in found.entries.values())
+
+
+def test_a_bomb_is_refused_without_unpacking_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home_manifest, "MANIFEST_BYTES", 1000)
+    state: dict[str, object] = {
+        "v": home_manifest.SCHEMA,
+        "base": None,
+        "generation": 1,
+        "recent": [],
+        "packs": [],
+    }
+    stored = zlib.compress(json.dumps(state | {"entries": [], "more": "x" * 10_000}).encode())
+    with pytest.raises(StorageUnavailable, match="damaged"):
+        HomeManifest.from_bytes(stored, hashlib.sha256(stored).hexdigest())

@@ -7,18 +7,19 @@ import pytest
 from lambda_kernel.contract.outcome import Probe
 from lambda_kernel.serving.probing import shortfall
 
-REFUSED = {"environ": "refused", "mem": "refused"}
+REFUSED = {"environ": True, "mem": True}
 
 
 def probe(
-    tier: str, *, clean: bool = True, safe: bool = True, details: dict[str, str] = REFUSED
+    tier: str, *, clean: bool = True, safe: bool = True, reasons: dict[str, str] | None = None
 ) -> Probe:
     return Probe(
         tier=tier,
         clean_environment=clean,
         non_dumpable=safe,
         memory_limit="sampled",
-        details=details,
+        refused=REFUSED | dict.fromkeys(reasons or {}, False),
+        reasons=reasons or {},
     )
 
 
@@ -35,19 +36,19 @@ def test_a_tier_that_is_as_good_as_demanded_will_do(real: str, demanded: str) ->
     [
         (probe("process"), "namespaces", "they share the container's"),
         (
-            probe("process", safe=False, details={"probe": "unshare: refused"}),
+            probe("process", safe=False, reasons={"probe": "unshare: refused"}),
             "namespaces",
             "unshare: refused",
         ),
         (
-            probe("process", details={"namespaces": "shared with the container: net"}),
+            probe("process", reasons={"namespaces": "shared with the container: net"}),
             "namespaces",
             "shared with the container: net",
         ),
         (probe("process", clean=False), "process", "a credential"),
-        (probe("process", safe=False, details={"probe": "it hangs"}), "process", "it hangs"),
+        (probe("process", safe=False, reasons={"probe": "it hangs"}), "process", "it hangs"),
         (
-            probe("process", safe=False, details={"mem": "pid 1: succeeded", "fd": "refused"}),
+            probe("process", safe=False, reasons={"mem": "pid 1: succeeded"}),
             "process",
             "could read other processes (mem: pid 1: succeeded)",
         ),

@@ -1,0 +1,125 @@
+"""One cell's run where the zygote is late: nothing is said to have begun that has not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from lambda_kernel.contract.cell_protocol import (
+    CellRequest,
+    ChildKind,
+    PendingRequest,
+    receive_request,
+)
+from lambda_kernel.contract.frames import length_prefixed, pack_parts
+from lambda_kernel.contract.invocation import CellMessage
+from lambda_kernel.serving import cells
+from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
+from lambda_kernel.serving.errors import CellEnded, CellInterrupted, CellTimeout
+from lambda_kernel.serving.output import Output
+from lambda_kernel.serving.standing import Standing
+from lambda_kernel.serving.sweep import Sweeper
+from lambda_kernel.serving.zygotes import Zygote
+
+
+@dataclass
+class Late:
+    """A zygote that the test plays, and a run that has been interrupted before it begins."""
+
+    theirs: socket.socket
+    run: CellRun
+    begun: list[bool]
+    snapshot: int
+    interrupt: int
+
+    def go(self) -> Exception:
+        request = CellRequest(
+            kind="execute",
+            msg=CellMessage(header={"msg_id": "m"}, content={"code": "1"}),
+            execution_count=1,
+            workdir="/tmp",
+            home="/tmp",
+        )
+        with pytest.raises((CellEnded, ZygoteGone)) as ended:
+            self.run.run(request, self.snapshot, self.snapshot)
+        return ended.value
+
+
+@pytest.fixture
+def late(request: pytest.FixtureRequest) -> Iterator[Late]:
+    is_interrupted = getattr(request, "param", True)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    interrupt = os.eventfd(int(is_interrupted))
+    snapshot = os.memfd_create("snapshot")
+    limits = CellLimitsInForce(deadline=0.0, timeout_s=5.0, memory_bytes=2**30, interrupt=interrupt)
+    begun: list[bool] = []
+    time_s = iter(range(-1000, 10**9))
+    run = CellRun(
+        Zygote(pid=os.getpid(), channel=ours, standing=Standing.of(os.getpid())),
+        Sweeper(own=[], places={}, visible=list),
+        Output(lambda message: None, 1000),
+        limits,
+        lambda: begun.append(True),
+        # Its own time: nothing is waited for.
+        clock=lambda: next(time_s) / 100,
+    )
+    yield Late(theirs, run, begun, snapshot, interrupt)
+    for descriptor in (interrupt, snapshot):
+        os.close(descriptor)
+    ours.close()
+    theirs.close()
+
+
+def test_an_interrupt_before_the_fork_says_that_nothing_began(late: Late) -> None:
+    ended = late.go()
+    assert isinstance(ended, CellInterrupted)
+    assert "had not begun" in str(ended)
+    assert late.begun == []
+    assert late.run.started is False
+    assert late.run.zygote_lost, "it may fork yet: another one takes its place"
+
+
+@pytest.mark.parametrize("late", [False], indirect=True)
+def test_a_deadline_before_the_fork_says_that_nothing_began(
+    late: Late, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "FORK_WAIT_S", 1000.0)
+    ended = late.go()
+    assert isinstance(ended, CellTimeout)
+    assert "before the cell could begin" in str(ended)
+    assert late.run.started is False
+
+
+def test_a_child_of_a_late_zygote_cannot_begin_any_more(late: Late) -> None:
+    late.go()
+    with _child_end(late) as child, pytest.raises(BrokenPipeError):
+        child.sendall(b"user code begins")
+
+
+@pytest.mark.parametrize("late", [False], indirect=True)
+def test_what_had_begun_when_the_interrupt_came_is_said_to_have_begun(late: Late) -> None:
+    def begin_and_interrupt() -> None:
+        with _child_end(late) as child:
+            child.sendall(length_prefixed(pack_parts({"kind": ChildKind.STARTED.value})))
+            os.eventfd_write(late.interrupt, 1)
+
+    zygote = threading.Thread(target=begin_and_interrupt)
+    zygote.start()
+    ended = late.go()
+    zygote.join()
+    assert isinstance(ended, CellInterrupted)
+    assert "killed" in str(ended)
+    assert late.begun == [True]
+
+
+def _child_end(late: Late) -> socket.socket:
+    pending = receive_request(late.theirs)
+    assert isinstance(pending, PendingRequest)
+    child = socket.socket(fileno=os.dup(pending.descriptors.frames))
+    pending.close()
+    return child
