@@ -1,4 +1,4 @@
-"""The command ``kernel-gateway``: a gateway, a notebook run, files, connectors, a probe.
+"""The command ``kernel-gateway``: a gateway, or one of what can be done with one.
 
 Nothing heavy is imported before it is known what to do, so that ``--help`` and errors are quick.
 """
@@ -121,6 +121,14 @@ async def _probe(options: argparse.Namespace, extra: list[str]) -> int:
     return 0 if is_isolated(probe) else FAILED
 
 
+async def _gc(options: argparse.Namespace, extra: list[str]) -> int:
+    async with _some_gateway(options) as endpoint:
+        from kernel_gateway.web.garbage_command import collect
+
+        print(await asyncio.to_thread(collect, endpoint, dry_run=options.dry_run))  # noqa: T201
+    return 0
+
+
 async def _connectors(options: argparse.Namespace, extra: list[str]) -> int:
     from kernel_gateway.local.connector_commands import ELSEWHERE, ValueSource, run_action
     from kernel_gateway.local.secrets_store import SecretStore
@@ -239,4 +247,5 @@ _COMMANDS = {
     "files": _files,
     "connectors": _connectors,
     "probe": _probe,
+    "gc": _gc,
 }

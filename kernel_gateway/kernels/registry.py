@@ -18,7 +18,7 @@ from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.lineage import Lineage
-from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.kernels.options import FROM, KernelOptions
 from kernel_gateway.kernels.position import Chain
 from kernel_gateway.kernels.record import KernelRecord, RecordStore
 from kernel_gateway.kernels.recorder import CellRecorder, LoggingRecorder
@@ -164,6 +164,7 @@ class KernelRegistry:
         )
         etag = await self._services.records.create(record)
         if found is not None:
+            await self._hold(record, found)
             self._services.manifests.put(kernel_id, found.origin.head, found.stored)
         return self._add(record, etag, environment, is_new=True)
 
@@ -234,6 +235,15 @@ class KernelRegistry:
         record = source.record
         chain = replace(self._chain(source.scope, record.kernel_id), origin=record.origin)
         return await forking.find(chain, options.source, record.floor_seq)
+
+    async def _hold(self, record: KernelRecord, found: forking.Found) -> None:
+        """Make sure that the commit to begin with has not expired before the record named it."""
+        scope = record.options.scope_of(record.owner, record.kernel_id)
+        try:
+            await self._chain(scope, found.origin.kernel_id).stored_at(found.origin.head.seq)
+        except NotFound as gone:
+            await self._services.records.delete(record.kernel_id)
+            raise BadRequest(f"{FROM}: the cell has just expired") from gone
 
     def _chain(self, scope: Scope, kernel_id: str) -> Chain:
         services = self._services

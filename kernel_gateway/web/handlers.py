@@ -18,6 +18,7 @@ from tornado import web
 
 from kernel_gateway.web.base import GatewayHandler, JsonErrors, NotFoundHandler
 from kernel_gateway.web.channels import KernelChannelsHandler
+from kernel_gateway.web.garbage_api import GarbageHandler
 from kernel_gateway.web.kernels_api import KernelActionHandler, KernelHandler, KernelsHandler
 from kernel_gateway.web.sessions_api import SessionHandler, SessionsHandler
 from kernel_gateway.web.status_api import EventsHandler, MetricsHandler, StatusHandler
@@ -88,6 +89,7 @@ default_handlers = [
     (r"/api/sessions", SessionsHandler),
     (rf"/api/sessions/{SESSION_ID}", SessionHandler),
     (r"/api/workspaces/(?P<workspace>[^/]+)/files/(?P<path>.*)", WorkspaceFilesHandler),
+    (r"/api/garbage", GarbageHandler),
     (r"/metrics", MetricsHandler),
     (r"/.*", NotFoundHandler),
 ]

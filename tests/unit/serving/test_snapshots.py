@@ -144,7 +144,7 @@ def test_where_inline_objects_get_too_many_the_largest_go_outside(session: Sessi
     half = INLINE_PACK_BYTES // 2
     first = session.write({1: INDEX, 2: b"a" * half}, index=1)
     assert session.store.calls == []
-    second = session.write({3: INDEX, 4: b"b" * (half - 100)}, index=3, parent=first, keep=(2,))
+    second = session.write({3: INDEX, 4: b"b" * (half - 5)}, index=3, parent=first, keep=(2,))
     assert [stored.chunks[0].inline is None for stored in second.objects] == [True, False, False]
     third = session.write({5: INDEX}, index=5, parent=second, keep=(2,))
     assert third.objects[0].chunks == second.objects[0].chunks
