@@ -83,14 +83,12 @@ def read_index(stored: bytes) -> list[Variable]:
         data = json.loads(stored)
         if data["v"] != INDEX_VERSION:
             raise VariablesUnreadable(f"the variables are stored in version {data['v']!r:.20}")
-        carried = list(_carried(data["components"]))
-        lost = list(_lost(data["lost"]))
+        found = {each.name: each for each in _carried(data["components"])}
+        # What is both is stored, but could not be read.
+        found |= {each.name: each for each in _lost(data["lost"])}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise VariablesUnreadable("the description of the variables is damaged") from problem
-    names = {variable.name for variable in carried}
-    return sorted(
-        [*carried, *(each for each in lost if each.name not in names)], key=lambda each: each.name
-    )
+    return [found[name] for name in sorted(found)]
 
 
 async def _bytes_of(found: StoredObject, store: ObjectStore, bucket: str, scope: Scope) -> bytes:
@@ -113,8 +111,8 @@ async def _chunk(chunk: Blob, store: ObjectStore, bucket: str, scope: Scope) -> 
         raise VariablesUnreadable("the description of the variables is gone") from missing
 
 
-def _carried(components: dict[str, Any]) -> Iterator[Variable]:
-    for names, _, _, _, _, _, size_bytes, cell in components.values():
+def _carried(components: list[Any]) -> Iterator[Variable]:
+    for _, names, _, _, _, _, _, size_bytes, cell in components:
         for name, type_name in names.items():
             if _is_shown(name):
                 yield Variable(

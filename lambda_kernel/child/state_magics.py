@@ -49,13 +49,12 @@ class StateMagics(Magics):
 def table(shell: Any) -> str:
     """Return the stored variables, largest first, then those that were lost."""
     stored: Loader = shell.stored
-    components = sorted(stored.index.components.items(), key=lambda item: -item[1].size_bytes)
     rows: list[Sequence[str]] = []
-    for number, component in components:
+    for component in sorted(stored.index.components(), key=lambda each: -each.size_bytes):
         for name in sorted(filter(entries.label, component.names)):
             is_loaded = "" if name in stored.table else "yes"
             size = shown_size(component.size_bytes)
-            carried = "cannot be read" if number in stored.broken else "yes"
+            carried = "cannot be read" if component.number in stored.broken else "yes"
             rows.append(
                 (name, component.names[name], size, f"[{component.cell}]", is_loaded, carried)
             )
@@ -75,36 +74,35 @@ def difference(stored: Loader) -> str:
         if names:
             lines.append(f"{kind}: {', '.join(names)}")
     cell = f"cell [{stored.index.cell}]" if stored.index.cell else "no cell"
-    return "\n".join([f"{cell} changed", *(f"  {line}" for line in lines)]) if lines else (
-        f"{cell} changed nothing"
+    return (
+        "\n".join([f"{cell} changed", *(f"  {line}" for line in lines)])
+        if lines
+        else (f"{cell} changed nothing")
     )
 
 
 def why(shell: Any, name: str) -> str:
     """Return the story of a name."""
     stored: Loader = shell.stored
-    found = _home(stored, name)
-    if found is None:
+    component = _home(stored, name)
+    if component is None:
         if name in shell.user_ns:
             made = type_name(shell.user_ns[name])
             return f"'{name}' ({made}) is not stored yet: it will be at the end of this cell"
         if name in shell.lost_names:
             return story(name, shell.lost_names[name])
         return f"the session has no '{name}'"
-    number, component = found
     lines = [
         f"'{name}' ({component.names[name]}) was stored by cell [{component.cell}], "
         f"{shown_size(component.size_bytes)}"
     ]
-    if number in stored.broken:
-        lines.append(stored.broken[number].why)
+    if component.number in stored.broken:
+        lines.append(stored.broken[component.number].why)
         lines.append(f"%state export {name} writes its bytes to a file")
-    elif name in stored.table:
-        lines.append("this cell has not read it: nothing of it is in memory")
     others = sorted(set(filter(entries.label, component.names)) - {name})
     if others:
         lines.append(f"it shares objects with {_listed(others)}: they are stored as one")
-    uses, users = _uses(stored, component), _users(stored, number, component)
+    uses, users = _uses(stored, component), _users(stored, component)
     if uses:
         lines.append(f"it needs {_listed(uses)}, which is kept as long as it is")
     if users:
@@ -114,10 +112,9 @@ def why(shell: Any, name: str) -> str:
 
 def export(stored: Loader, name: str, file: Path) -> str:
     """Write the stored bytes of a variable to a file, its large buffers to files beside it."""
-    found = _home(stored, name)
-    if found is None:
+    component = _home(stored, name)
+    if component is None:
         raise UsageError(f"nothing is stored of '{name}'")
-    _, component = found
     if file.suffix == "":
         file = file.with_suffix(".pickle")
     try:
@@ -132,7 +129,7 @@ def export(stored: Loader, name: str, file: Path) -> str:
         target = file if number == 0 else file.with_suffix(f".buffer{number}")
         target.write_bytes(body)
         written.append(f"{target} ({shown_size(len(body))})")
-    order = ", ".join(filter(entries.label, component.order))
+    order = ", ".join(str(each) for each in component.order)
     note = "pickle protocol 5, buffers out of band" if component.buffers else "pickle protocol 5"
     return f"wrote {', '.join(written)}: {note}; it holds {order}"
 
@@ -149,26 +146,20 @@ def shown_size(size_bytes: int) -> str:
     return f"{size:.1f} {unit}"
 
 
-def _home(stored: Loader, name: str) -> tuple[int, Component] | None:
-    for number, component in stored.index.components.items():
-        if name in component.names:
-            return number, component
-    return None
+def _home(stored: Loader, name: str) -> Component | None:
+    return next((each for each in stored.index.components() if name in each.names), None)
 
 
 def _uses(stored: Loader, component: Component) -> list[str]:
-    homes = {uid: c for c in stored.index.components.values() for uid in c.definitions}
-    used = [homes[uid] for uid in component.uses if uid in homes]
+    homes = stored.index.homes()
+    numbers = {homes[uid] for uid in component.uses if uid in homes}
+    used = [stored.index.component(number) for number in numbers]
     return sorted({name for each in used for name in _titles(each)})
 
 
-def _users(stored: Loader, number: int, component: Component) -> list[str]:
+def _users(stored: Loader, component: Component) -> list[str]:
     own = set(component.definitions)
-    users = [
-        each
-        for key, each in stored.index.components.items()
-        if key != number and own.intersection(each.uses)
-    ]
+    users = [each for each in stored.index.components() if own.intersection(each.uses)]
     return sorted({name for each in users for name in _titles(each)})
 
 

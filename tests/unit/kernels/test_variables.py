@@ -20,9 +20,9 @@ SCOPE = Scope(user="u1")
 
 
 def index(names: dict[str, str], lost: dict[str, Loss] | None = None) -> Index:
-    component = Component(
+    component = Component.make(
+        number=1,
         names=names,
-        order=list(names),
         definitions=[],
         uses=[],
         pickle=Ref(2, 0, 10),
@@ -30,7 +30,7 @@ def index(names: dict[str, str], lost: dict[str, Loss] | None = None) -> Index:
         size_bytes=110,
         cell=4,
     )
-    return Index(python="3.11", components={1: component}, lost=lost or {})
+    return Index(python="3.11", rows={1: component.row}, lost=lost or {})
 
 
 def commit(chunk: Blob) -> Commit:
@@ -75,13 +75,13 @@ def test_the_display_hooks_own_names_are_no_variables() -> None:
     [
         [],
         {},
-        {"v": 3, "components": {}, "lost": {}},
-        {"v": 2, "components": [], "lost": {}},
-        {"v": 2, "components": {"1": 5}, "lost": {}},
-        {"v": 2, "components": {"1": [5, 0, 0, 0, 0, 0, 0, 0]}, "lost": {}},
-        {"v": 2, "components": {"1": [{"a": "int"}, 0, 0, 0, 0, 0, "many", 0]}, "lost": {}},
-        {"v": 2, "components": {}, "lost": {"g": {"type": "int"}}},
-        {"v": 2, "components": {}, "lost": {"g": 1}},
+        {"v": 3, "components": [], "lost": {}},
+        {"v": 2, "components": 1, "lost": {}},
+        {"v": 2, "components": [5], "lost": {}},
+        {"v": 2, "components": [[1, 5, 0, 0, 0, 0, 0, 0, 0]], "lost": {}},
+        {"v": 2, "components": [[1, {"a": "int"}, 0, 0, 0, 0, 0, "many", 0]], "lost": {}},
+        {"v": 2, "components": [], "lost": {"g": {"type": "int"}}},
+        {"v": 2, "components": [], "lost": {"g": 1}},
     ],
 )
 def test_a_description_that_makes_no_sense_is_refused(data: Any) -> None:
