@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.driver import NotebookClient
+
 if TYPE_CHECKING:
-    from tests.integration.driver import Gateway, NotebookClient
+    from tests.integration.driver import Gateway
 
 
 def test_messages_of_a_cell_come_in_the_order_that_clients_rely_on(
@@ -202,6 +204,27 @@ def test_a_second_interrupt_kills_a_cell_that_goes_on(
     assert execution.reply["ename"] == "CellInterrupted"
     assert "as after cell [1]" in execution.reply["evalue"]
     assert kernel.execute("x").result == "1"
+
+
+def test_cells_of_two_clients_of_one_kernel_run_one_after_the_other(
+    gateway: Gateway, kernel: NotebookClient
+) -> None:
+    kernel.execute("x = 0")
+    second = NotebookClient(gateway, kernel.kernel_id, gateway.token)
+    clients = (kernel, second) * 3
+    asked = [(client, client.submit("import time\nx += 1; time.sleep(0.05)")) for client in clients]
+    for client in (kernel, second):
+        client.wait(*(execution for asker, execution in asked if asker is client))
+    assert kernel.execute("x").result == "6"
+    assert sorted(execution.reply["execution_count"] for _, execution in asked) == [
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
+    second.close()
 
 
 def test_a_generator_is_named_as_lost_and_its_story_told(kernel: NotebookClient) -> None:
