@@ -222,7 +222,7 @@ def test_a_timeout_is_told_and_the_session_stays(tmp_path: Path) -> None:
             "import time\nx = 3\nwhile True:\n    try:\n        time.sleep(60)\n    except: pass"
         )
         assert run.reply["ename"] == "CellTimeout"
-        assert "as after cell [2]" in run.reply["evalue"]
+        assert "as after cell [3]" in run.reply["evalue"]
         assert client.execute("x").result == "2"
         client.close()
 
