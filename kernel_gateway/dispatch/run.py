@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ logger = logging.getLogger(__name__)
 
 INTERRUPT = "interrupt"
 KILL = "kill"
+TURN_S = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +175,12 @@ class Dispatcher:
             raise CellRefused(STORAGE_UNAVAILABLE, str(unstored)) from unstored
         flight.overflowed = payload.overflowed
         reader = FrameReader(self._key(invocation))
+        turn = _Turn()
         try:
             async with aclosing(self._chunks(flight, payload.body, function_name)) as chunks:
                 async for chunk in chunks:
                     for frame in _take(reader, chunk, heard, invocation):
+                        await turn.give()
                         yield frame
                     if heard.outcome is not None:
                         yield await settle_outcome(invocation, heard, heard.outcome, self._point)
@@ -288,6 +292,19 @@ class Dispatcher:
                     pass
         except (TimeoutError, InvokeError):
             logger.info("a response did not end after its outcome", exc_info=True)
+
+
+class _Turn:
+    """A cell's share of the event loop: one that floods must not hold up the others."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+
+    async def give(self) -> None:
+        """Let the others go on, where this one has had its time."""
+        if time.monotonic() - self._began_s >= TURN_S:
+            await asyncio.sleep(0)
+            self._began_s = time.monotonic()
 
 
 def _take(reader: FrameReader, chunk: bytes, heard: Heard, invocation: Invocation) -> list[Frame]:

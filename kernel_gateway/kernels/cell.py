@@ -14,7 +14,7 @@ from kernel_gateway.dispatch.gate import Ticket
 from kernel_gateway.dispatch.plan import CellFacts, plan_cell
 from kernel_gateway.dispatch.run import Flight
 from kernel_gateway.dispatch.settle import Settled
-from kernel_gateway.errors import AUDIT_UNAVAILABLE, GatewayError
+from kernel_gateway.errors import AUDIT_UNAVAILABLE, RESULT_LOST, GatewayError
 from kernel_gateway.kernels.outlet import Sink
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.messaging.message import InMessage, utc_text
@@ -76,30 +76,28 @@ class Cell:
     @property
     def silent(self) -> bool:
         """Whether nothing of it may be broadcast."""
-        return bool(self.message.content.get("silent", False))
+        return self.message.content.get("silent", False) is True
 
     @property
     def stores_history(self) -> bool:
         """Whether it takes a number. Source: messaging spec, "Execute"."""
-        return bool(self.message.content.get("store_history", True)) and not self.silent
+        return self.message.content.get("store_history", True) is True and not self.silent
 
     @property
     def stops_queue(self) -> bool:
         """Whether its error aborts the requests behind it."""
-        return bool(self.message.content.get("stop_on_error", True)) and not self.silent
+        return self.message.content.get("stop_on_error", True) is True and not self.silent
 
     @property
     def code(self) -> str:
-        """The source, or "" where it is not text."""
-        code = self.message.content.get("code", "")
-        return code if isinstance(code, str) else ""
+        """The source."""
+        code: str = self.message.content["code"]
+        return code
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to run; clients send such cells to see if a kernel lives."""
-        content = self.message.content
-        code = content.get("code")
-        return isinstance(code, str) and not code.strip() and not content.get("user_expressions")
+        return not self.code.strip() and not self.message.content.get("user_expressions")
 
     def admit(self, last_count: int, say: Callable[..., None], services: KernelServices) -> None:
         """Give it its number and publish ``execute_input``."""
@@ -168,20 +166,25 @@ class Cell:
         """
         if settled.trouble is not None:
             text = settled.trouble.text(last_count, position_known=settled.position_known)
+            failure: str | None = settled.trouble.failure.ename
             content = error_content(settled.trouble.failure.ename, text)
-            child_metadata: dict[str, Any] = {}
+            metadata: dict[str, Any] = {}
             if not self.silent:
                 say("error", _error_message(content))
         else:
-            content, child_metadata = self._ran(settled, say)
+            content, metadata, failure = self._ran(settled, say)
+            # Stamped here: a child can say any number.
+            counted = self.stores_history and not self.is_empty
+            content["execution_count"] = self.count if counted else self.count - 1
         content.setdefault("execution_count", self.count)
         content.setdefault("user_expressions", {})
         content.setdefault("payload", [])
-        return content, self._metadata(settled, content["status"], child_metadata)
+        metadata = self._metadata(settled, metadata, failure)
+        return content, {**metadata, "status": content["status"]}
 
     def _ran(
         self, settled: Settled, say: Callable[..., None]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
         body = settled.reply or {}
         content = body.get("content")
         if settled.adopted and not self.silent:
@@ -189,15 +192,17 @@ class Cell:
         if not isinstance(content, dict) or content.get("status") not in {"ok", "error"}:
             outcome = settled.outcome
             if outcome is None or outcome.status is Status.OK:
-                return {"status": "ok"}, {}
-            return error_content("ResultLost", "the cell raised an error whose text was lost"), {}
+                return {"status": "ok"}, {}, None
+            failure = RESULT_LOST.ename
+            text = "the cell raised an error whose text was lost"
+            return error_content(failure, text), {}, failure
         if content["status"] == "error" and "error" not in self._said and not self.silent:
             say("error", _error_message(content))
         metadata = body.get("metadata")
-        return dict(content), dict(metadata) if isinstance(metadata, dict) else {}
+        return dict(content), dict(metadata) if isinstance(metadata, dict) else {}, None
 
     def _metadata(
-        self, settled: Settled, status: str, child_metadata: dict[str, Any]
+        self, settled: Settled, child_metadata: dict[str, Any], failure: str | None
     ) -> dict[str, Any]:
         outcome = settled.outcome
         ours: dict[str, Any] = {
@@ -205,6 +210,7 @@ class Cell:
             "seq": self.flight.invocation.seq if self.flight is not None else None,
             "committed": settled.committed,
             "adopted": settled.adopted,
+            "failure": failure,
         }
         if outcome is not None:
             data = outcome.to_dict()
@@ -215,11 +221,10 @@ class Cell:
         self._lap("publish")
         ours["timings_ms"] = dict(self.timings_ms)
         return {
+            **child_metadata,
             "started": self._started_date,
             "dependencies_met": True,
             "engine": "",
-            **child_metadata,
-            "status": status,
             "lambda_kernel": ours,
         }
 
@@ -243,7 +248,11 @@ class Cell:
             logger.warning("a container sent a message that is not an output")
             return
         self._said.add(msg_type)
-        metadata = metadata if isinstance(metadata, dict) else {}
+        metadata = dict(metadata) if isinstance(metadata, dict) else {}
+        # What stands under this name is the gateway's word.
+        metadata.pop("lambda_kernel", None)
+        if msg_type == "execute_result":
+            content = {**content, "execution_count": self.count}
         say(msg_type, content, metadata=metadata, buffers=frame.buffers)
 
     async def _record(

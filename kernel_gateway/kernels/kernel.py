@@ -29,6 +29,7 @@ from kernel_gateway.kernels.outlet import Sink
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.kernels.state import ExecutionState, KernelEvent
 from kernel_gateway.kernels.variables import Variable
+from kernel_gateway.messaging import requests
 from kernel_gateway.messaging.message import BadMessage, InMessage
 from kernel_gateway.messaging.replies import (
     KernelView,
@@ -97,24 +98,32 @@ class LambdaKernel(KernelModel):
         try:
             message = InMessage.read(data, buffers=buffers, channel=channel)
         except BadMessage as problem:
-            logger.warning("a message was refused", extra={"reason": str(problem)})
-            content = error_content("BadMessage", str(problem))
-            del content["status"]
-            self._outlet.tell(sink, "error", content)
+            self.refuse(str(problem), sink)
             return
         self.receive(message, sink)
+
+    def refuse(self, problem: str, sink: Sink) -> None:
+        """Tell ``sink``, and nobody else, that what it sent is not a message."""
+        logger.warning("a message was refused", extra={"reason": problem})
+        content = error_content("BadMessage", problem)
+        del content["status"]
+        self._outlet.tell(sink, "error", content)
 
     def receive(self, message: InMessage, sink: Sink) -> None:
         """Answer, queue or log a message; the reply goes to ``sink``. Never raises."""
         self._outlet.last_activity = self._services.now()
         try:
-            self._take(message, sink)
+            self._take(requests.checked(message), sink)
+        except BadMessage as problem:
+            logger.warning("a request was refused", extra={"reason": str(problem)})
+            self._turn_away(message, sink, error_content("BadMessage", str(problem)))
         except Exception as problem:
             logger.exception("a message could not be handled")
             if message.msg_type.endswith("_request"):
                 content = error_content("RequestFailed", f"the gateway failed: {problem!r}")
-                self._outlet.reply(message, sink, content)
-            self._idle_after(message)
+                self._turn_away(message, sink, content)
+            else:
+                self._idle_after(message)
 
     def _take(self, message: InMessage, sink: Sink) -> None:
         msg_type = message.msg_type
@@ -236,11 +245,11 @@ class LambdaKernel(KernelModel):
 
     def _enqueue(self, cell: Cell) -> None:
         if self.execution_state is ExecutionState.DEAD:
-            self._turn_away(cell, error_content("DeadKernel", f"this kernel was {self.reason}"))
+            content = error_content("DeadKernel", f"this kernel was {self.reason}")
+            self._turn_away(cell.message, cell.sink, content)
         elif self.queued >= self._services.settings.max_queued:
-            self._turn_away(
-                cell, error_content("QueueFull", f"{self.queued} requests wait already")
-            )
+            content = error_content("QueueFull", f"{self.queued} requests wait already")
+            self._turn_away(cell.message, cell.sink, content)
         else:
             if self._queue is None:
                 self._queue = deque()
@@ -308,13 +317,19 @@ class LambdaKernel(KernelModel):
         if content["status"] == "error" and cell.stops_queue and self._queue:
             aborted, self._queue = self._queue, deque()
             for waiting in aborted:
-                self._turn_away(waiting, {"status": "aborted"})
+                self._turn_away(waiting.message, waiting.sink, {"status": "aborted"})
 
-    def _turn_away(self, cell: Cell, content: dict[str, Any]) -> None:
-        self._outlet.status("busy", cell.message)
-        metadata = {"dependencies_met": True, "engine": "", "status": content["status"]}
-        self._outlet.reply(cell.message, cell.sink, content, metadata)
-        self._idle_after(cell.message)
+    def _turn_away(self, message: InMessage, sink: Sink | None, content: dict[str, Any]) -> None:
+        """Answer a request that does not become a cell."""
+        self._outlet.status("busy", message)
+        metadata = {
+            "dependencies_met": True,
+            "engine": "",
+            "status": content["status"],
+            "lambda_kernel": {"failure": content.get("ename")},
+        }
+        self._outlet.reply(message, sink, content, metadata)
+        self._idle_after(message)
 
     async def _stop(self, why: str) -> bool:
         """End the queue and the running cell; return whether that may still be in flight."""
@@ -328,7 +343,7 @@ class LambdaKernel(KernelModel):
             is_open = cell.flight is not None and cell.flight.sent
             await self._kill(cell, why)
         for waiting in queue or ():
-            self._turn_away(waiting, {"status": "aborted"})
+            self._turn_away(waiting.message, waiting.sink, {"status": "aborted"})
         return is_open
 
     async def _kill(self, cell: Cell, why: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kernel_gateway.messaging.backlog import Backlog
 from kernel_gateway.messaging.message import InMessage, OutMessage, new_header
 from kernel_gateway.messaging.replies import reply_type
 
@@ -47,7 +48,6 @@ class Outlet:
 
     __slots__ = (
         "_kept",
-        "_kept_bytes",
         "_limits",
         "_now",
         "dropped_count",
@@ -63,21 +63,20 @@ class Outlet:
         self.last_activity = now()
         self._now = now
         self._limits = limits
-        self._kept: list[OutMessage] | None = None
-        self._kept_bytes = 0
+        self._kept: Backlog | None = None
 
     def attach(self, sink: Sink) -> None:
         """Add a client and give it what was kept."""
         if sink not in self.sinks:
             self.sinks = (*self.sinks, sink)
         kept, dropped_count = self._kept, self.dropped_count
-        self._kept, self._kept_bytes, self.dropped_count = None, 0, 0
+        self._kept, self.dropped_count = None, 0
         if dropped_count:
             text = f"[gateway] {dropped_count} messages came while nobody was attached: lost\n"
             content = {"name": "stderr", "text": text}
             self._tell(sink, self._stamped(IOPUB, "stream", content, {}, None, ()))
-        for message in kept or ():
-            self._tell(sink, message)
+        while kept:
+            self._tell(sink, kept.take())
 
     def detach(self, sink: Sink) -> None:
         """Remove a client."""
@@ -163,22 +162,8 @@ class Outlet:
     def _keep(self, message: OutMessage) -> None:
         kept, limits = self._kept, self._limits
         if kept is None:
-            kept = self._kept = []
-        kept.append(message)
-        self._kept_bytes += rough_bytes(message)
-        while kept and (self._kept_bytes > limits.size_bytes or len(kept) > limits.count):
-            self._kept_bytes -= rough_bytes(kept.pop(0))
+            kept = self._kept = Backlog()
+        kept.add(message)
+        while kept and (kept.size_bytes > limits.size_bytes or len(kept) > limits.count):
+            kept.take()
             self.dropped_count += 1
-
-
-def rough_bytes(message: OutMessage) -> int:
-    """Return about how much memory a message holds; looks two levels deep."""
-    size = 1000 + sum(len(part) for part in message.buffers)
-    for value in message.content.values():
-        if isinstance(value, str):
-            size += len(value)
-        elif isinstance(value, dict):
-            size += sum(len(inner) for inner in value.values() if isinstance(inner, str | list))
-        elif isinstance(value, list):
-            size += sum(len(inner) for inner in value if isinstance(inner, str))
-    return size

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_gateway.messaging.message import OutMessage
+from lambda_kernel.contract.frames import MAX_NESTING, NestedTooDeeply, read_json
 
 V1_PROTOCOL = "v1.kernel.websocket.jupyter.org"
 V1_PARTS = ("header", "parent_header", "metadata", "content")
@@ -137,8 +138,10 @@ def _number(frame: bytes, start: int) -> int:
 
 def _json(text: str | bytes, name: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return read_json(text.encode() if isinstance(text, str) else text)
+    except NestedTooDeeply:
+        raise MalformedFrame(f"{name} is nested more than {MAX_NESTING} levels deep") from None
+    except ValueError:
         raise MalformedFrame(f"{name} is not JSON") from None
 
 

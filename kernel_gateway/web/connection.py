@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import weakref
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from tornado.websocket import WebSocketClosedError
 from traitlets import Int
 
 from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.messaging.backlog import Backlog, rough_bytes
 from kernel_gateway.messaging.message import OutMessage
 from kernel_gateway.web.codec import MalformedFrame, decode_frame, encode_frame
 
@@ -20,6 +22,9 @@ logger = logging.getLogger(__name__)
 TRY_AGAIN_LATER = 1013
 GOING_AWAY = 1001
 """Source: RFC 6455 and IANA, WebSocket Close Code Number Registry."""
+
+WRITTEN_AHEAD_BYTES = 256 * 1024
+"""What is handed to the socket before the client has read; the rest waits as messages."""
 
 
 class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
@@ -41,6 +46,7 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         super().__init__(**traits)
         self.kernel = parent
         self._pending_bytes = 0
+        self._backlog = Backlog()
         self._attached = False
 
     @property
@@ -63,19 +69,17 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
     def disconnect(self) -> None:  # type: ignore[override]
         """Detach from the kernel, which goes on."""
         type(self)._open.discard(self)
+        self._backlog = Backlog()
         if self._attached:
             self._attached = False
             self.kernel.detach(self.send)
 
     def handle_incoming_message(self, incoming_msg: str | bytes) -> None:
-        """Hand a frame's message to the kernel; a malformed frame is logged and ignored."""
+        """Hand a frame's message to the kernel; a malformed frame is answered with BadMessage."""
         try:
             frame = decode_frame(incoming_msg, self.subprotocol)
         except MalformedFrame as problem:
-            logger.warning(
-                "a websocket frame was ignored",
-                extra={"reason": str(problem), "size_bytes": len(incoming_msg)},
-            )
+            self.kernel.refuse(str(problem), self.send)
             return
         self.kernel.receive_raw(frame.data, self.send, buffers=frame.buffers, channel=frame.channel)
 
@@ -85,25 +89,18 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
 
     def send(self, message: OutMessage) -> None:
         """Send ``message`` to the client; one that does not read is disconnected."""
-        handler = self.websocket_handler
-        if handler.ws_connection is None:
+        if self.websocket_handler.ws_connection is None:
             return
-        frame = encode_frame(message, self.subprotocol)
-        size_bytes = len(frame)
-        if self._pending_bytes and self._pending_bytes + size_bytes > self.max_pending_bytes:
+        waiting_bytes = self._pending_bytes + self._backlog.size_bytes
+        if waiting_bytes and waiting_bytes + rough_bytes(message) > self.max_pending_bytes:
             logger.warning(
                 "a client that does not read was disconnected",
-                extra={"size_bytes": self._pending_bytes},
+                extra={"size_bytes": waiting_bytes},
             )
             self._abandon()
             return
-        self._pending_bytes += size_bytes
-        try:
-            written = handler.write_message(frame, binary=isinstance(frame, bytes))
-        except WebSocketClosedError:
-            self._pending_bytes -= size_bytes
-            return
-        written.add_done_callback(lambda done: self._was_written(done, size_bytes))
+        self._backlog.add(message)
+        self._write()
 
     @classmethod
     def close_all(cls) -> None:
@@ -111,11 +108,24 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         for connection in tuple(cls._open):
             connection.websocket_handler.close(GOING_AWAY, "the gateway stops")
 
-    def _was_written(self, done: asyncio.Future[None], size_bytes: int) -> None:
+    def _write(self) -> None:
+        handler = self.websocket_handler
+        while self._backlog and self._pending_bytes < WRITTEN_AHEAD_BYTES:
+            frame = encode_frame(self._backlog.take(), self.subprotocol)
+            try:
+                written = handler.write_message(frame, binary=isinstance(frame, bytes))
+            except WebSocketClosedError:
+                return
+            size_bytes = len(frame)
+            self._pending_bytes += size_bytes
+            written.add_done_callback(functools.partial(self._was_written, size_bytes))
+
+    def _was_written(self, size_bytes: int, done: asyncio.Future[None]) -> None:
         self._pending_bytes -= size_bytes
         if not done.cancelled():
             # A closed socket is seen by on_close; asking takes the exception off the books.
             done.exception()
+        self._write()
 
     def _abandon(self) -> None:
         handler = self.websocket_handler

@@ -15,7 +15,13 @@ from typing import Any
 from jupyter_client.jsonutil import json_clean, json_default
 
 from lambda_kernel.contract.cell_protocol import MAX_MESSAGE_BYTES, ChildKind
-from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES, length_prefixed, pack_parts
+from lambda_kernel.contract.frames import (
+    CHILD_MESSAGE_TYPES,
+    MAX_NESTING,
+    NestedTooDeeply,
+    length_prefixed,
+    pack_parts,
+)
 from lambda_kernel.isolation import shared_memory
 
 STREAM_CHUNK_CHARACTERS = 512 * 1024
@@ -70,14 +76,21 @@ class FrameChannel:
         """Send one frame after the text that was written before it.
 
         Returns:
-            Whether it fitted into a frame.
+            Whether it could be sent: a frame has a size, and JSON in it a depth.
         """
+        return not self._send(data, buffers)
+
+    def _send(self, data: dict[str, Any], buffers: Sequence[Any]) -> str:
+        """Send one frame; return what is wrong with it where it cannot be sent, else ""."""
         self.flush()
-        body = _pack(data, buffers)
+        try:
+            body = _pack(data, buffers)
+        except (RecursionError, NestedTooDeeply):
+            return f"nested more than {MAX_NESTING} levels deep"
         if len(body) > MAX_MESSAGE_BYTES:
-            return False
+            return f"of more than {MAX_MESSAGE_BYTES // 1024**2} MB"
         self._write(length_prefixed(body))
-        return True
+        return ""
 
     def started(self) -> None:
         """Tell that user code begins, and hand over what measures the memory it may fill.
@@ -98,7 +111,7 @@ class FrameChannel:
     def send_message(
         self, msg_type: str, content: Any, metadata: Any, buffers: Sequence[Any] = ()
     ) -> None:
-        """Send a Jupyter message, or a notice on stderr where it is too large."""
+        """Send a Jupyter message, or a notice on stderr where it is too large or too deep."""
         if self._copied or msg_type not in CHILD_MESSAGE_TYPES:
             return
         frame = {
@@ -107,11 +120,9 @@ class FrameChannel:
             "content": content,
             "metadata": metadata or {},
         }
-        if not self.send(frame, buffers):
-            limit_mb = MAX_MESSAGE_BYTES // 1024**2
-            self.write(
-                "stderr", f"[output] a {msg_type} of more than {limit_mb} MB was left out.\n"
-            )
+        problem = self._send(frame, buffers)
+        if problem:
+            self.write("stderr", f"[output] one {msg_type} {problem} was left out.\n")
 
     def write(self, name: str, text: str) -> None:
         """Queue ``text`` for the stream ``name`` (``stdout`` or ``stderr``)."""
@@ -190,6 +201,8 @@ def _pack(data: dict[str, Any], buffers: Sequence[Any]) -> bytes:
         body = pack_parts(data, buffers)
         if any(word in body for word in _NO_NUMBER):
             json.dumps(data, allow_nan=False)
+    except NestedTooDeeply:
+        raise
     except (TypeError, ValueError):
         plain = json.loads(json.dumps(json_clean(data), default=json_default))
         return pack_parts(plain, buffers)

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lambda_kernel.child import cell_history, process
+from lambda_kernel.child import cell_history, process, rehydrators
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.invocations import CellInvocation
 from lambda_kernel.child.kernel import CellKernel
@@ -126,7 +126,9 @@ def _answer(
         send_reply(channel, reply)
         return 0
     try:
-        report = state.save(own.snapshot_out)
+        # Context variables have the values that the cell gave them in its own context only.
+        context = kernel.cell_shell.cell_context
+        report = context.run(state.save, own.snapshot_out)
     finally:
         send_reply(channel, reply)
     channel.send(report.to_dict())
@@ -171,8 +173,9 @@ def _prepare(
     # From here on, code of the user may run: .pth files, usercustomize, unpickling.
     channel.started()
     process.add_user_site(hidden)
+    rehydrators.begin_cell(request.workdir, request.home)
     kernel.cell_shell.history_manager.dir_hist[:] = [request.workdir]
-    baseline = Baseline.here(request.workdir)
+    baseline = Baseline.here(request.workdir, kernel.cell_shell)
     return Session(
         kernel.cell_shell, baseline, request.limits.snapshot_bytes, request.seeds, pagemap
     )

@@ -1,8 +1,11 @@
 """``In``, the numbered inputs and the sources of earlier cells."""
 
 from __future__ import annotations
+import __future__
 
+import functools
 import linecache
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,17 +14,23 @@ MAX_SOURCES_CHARACTERS = 16 * 1024 * 1024
 """Of all cells together, newest first; tracebacks of older ones show no source."""
 
 
+_FUTURE_FLAGS = functools.reduce(
+    operator.or_, (getattr(__future__, n).compiler_flag for n in __future__.all_feature_names)
+)
+
+
 class History:
     """The inputs of earlier cells: gathered from parts, and what a cell adds to them.
 
     A part is a dict of plain values: ``first`` (number of the first input in it), ``raw``,
-    ``parsed``, and ``sources`` (file name to number and text).
+    ``parsed``, ``sources`` (file name to number and text), and ``flags`` (of ``__future__``).
     """
 
     def __init__(self) -> None:
         self._raw: list[str] = []
         self._parsed: list[str] = []
         self._sources: dict[str, tuple[int, str]] = {}
+        self._flags = 0
 
     def add(self, part: Mapping[str, Any]) -> None:
         """Add a part that was stored after those that were added before."""
@@ -29,12 +38,14 @@ class History:
             mine.extend([""] * (part["first"] - len(mine)))
             mine[part["first"] :] = part[name]
         self._sources.update(part["sources"])
+        self._flags |= part["flags"]
 
     def apply(self, shell: Any) -> None:
         """Give ``shell`` what was gathered."""
         manager = shell.history_manager
         if not self._raw:
             return
+        shell.compile.flags |= self._flags
         manager.input_hist_raw[:] = self._raw
         manager.input_hist_parsed[:] = self._parsed
         recent = ["", "", "", *self._raw]
@@ -61,6 +72,7 @@ class History:
             "raw": [_shortened(text) for text in manager.input_hist_raw[first:]],
             "parsed": [_shortened(text) for text in manager.input_hist_parsed[first:]],
             "sources": sources,
+            "flags": shell.compile.flags & _FUTURE_FLAGS,
         }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import logging
 import os
+import re
 import sys
 import threading
 import types
@@ -25,6 +27,7 @@ from ipykernel.displayhook import ZMQShellDisplayHook  # noqa: E402
 from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
 from IPython.core.error import StdinNotImplementedError, UsageError  # noqa: E402
+from IPython.core.interactiveshell import ExecutionResult  # noqa: E402
 from IPython.core.profiledir import ProfileDir  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
@@ -39,6 +42,7 @@ from lambda_kernel.child.state_magics import StateMagics  # noqa: E402
 logger = logging.getLogger(__name__)
 
 _NO_HOME = "/nonexistent"
+_FIRST_WORD = re.compile(r"\s*([^\W\d]\w*)")
 INLINE_BACKENDS = (None, "", "inline", "agg", "asyncio")
 
 
@@ -73,6 +77,7 @@ class CellShell(ZMQInteractiveShell):
         self.lost_names: dict[str, Loss] = {}
         self.invocations: list[CellInvocation] = []
         self.stored: Loader | None = None
+        self.cell_context = contextvars.copy_context()
 
     @property
     def ipython_dir(self) -> str:  # type: ignore[override]
@@ -85,14 +90,30 @@ class CellShell(ZMQInteractiveShell):
     def _ipython_dir_changed(self, change: Any) -> None:
         """Make no folder."""
 
+    def transform_cell(self, raw_cell: str) -> str:
+        """Transform a cell; a variable hides a magic of the same name also where it is stored."""
+        word = _FIRST_WORD.match(raw_cell)
+        if self.stored is not None and word and self.find_magic(word[1]):
+            self.stored.load_names([word[1]])
+        return str(super().transform_cell(raw_cell))
+
     async def run_cell_async(
         self, raw_cell: str, *args: Any, transformed_cell: str | None = None, **kwargs: Any
     ) -> Any:
-        """Run a cell, with the stored variables that it may read."""
+        """Run a cell, with the stored variables that it may read.
+
+        Its context is kept, for the values of context variables.
+        """
         if self.stored is not None:
             self.stored.load_for(transformed_cell or raw_cell)
+        if self.last_execution_result is None:
+            # Magics look at the result of the cell before, which another process had.
+            self.last_execution_result = ExecutionResult(None)
         kwargs["transformed_cell"] = transformed_cell
-        return await super().run_cell_async(raw_cell, *args, **kwargs)
+        try:
+            return await super().run_cell_async(raw_cell, *args, **kwargs)
+        finally:
+            self.cell_context = contextvars.copy_context()
 
     def reset(self, *args: Any, **kwargs: Any) -> None:
         """Forget all variables, the stored ones too."""

@@ -103,7 +103,7 @@ class CellSession(Session):
 
 
 def send_reply(channel: FrameChannel, message: dict[str, Any]) -> None:
-    """Send a reply; one that is too large is cut so that there always is one."""
+    """Send a reply; one that is too large or too deep is cut so that there always is one."""
     frame = {
         "kind": ChildKind.REPLY.value,
         "msg_type": message["header"]["msg_type"],
@@ -112,7 +112,8 @@ def send_reply(channel: FrameChannel, message: dict[str, Any]) -> None:
     }
     if channel.send(frame):
         return
-    channel.write("stderr", "[output] the reply was too large; parts of it were left out.\n")
+    text = "[output] the reply was too large or nested too deeply; parts of it were left out.\n"
+    channel.write("stderr", text)
     short: dict[str, Any] = {
         key: value[:10_000] if isinstance(value, str) else value
         for key, value in message["content"].items()

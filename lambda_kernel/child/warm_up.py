@@ -73,7 +73,7 @@ def warm_up(kernel: CellKernel) -> None:
 
 
 def _session(kernel: CellKernel) -> Session:
-    return Session(kernel.cell_shell, Baseline.here("/"), 2**30, {}, None)
+    return Session(kernel.cell_shell, Baseline.here("/", kernel.cell_shell), 2**30, {}, None)
 
 
 def make_fresh(kernel: CellKernel) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,14 +35,22 @@ CHILD_MESSAGE_TYPES = frozenset(
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 MAX_PARTS = 1024
+MAX_NESTING = 100
+"""Of arrays and objects in a message: what walks through one recurses."""
+
 MAC_BYTES = 32
 
 _LENGTH = struct.Struct("!I")
 _HEAD = struct.Struct("!QB")
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{\]}]', re.DOTALL)
 
 
 class BadFrame(ValueError):
     """A frame is malformed, too large, out of order or not authentic; the stream ends here."""
+
+
+class NestedTooDeeply(BadFrame):
+    """A message has more levels of arrays and objects than MAX_NESTING."""
 
 
 class FrameKind(IntEnum):
@@ -87,8 +97,13 @@ def control_token(key: bytes, purpose: str) -> bytes:
 
 
 def pack_parts(data: dict[str, Any], buffers: Sequence[bytes | memoryview] = ()) -> bytes:
-    """Return a message as one byte string: part count, part lengths, parts."""
+    """Return a message as one byte string: part count, part lengths, parts.
+
+    Raises:
+        NestedTooDeeply: `unpack_parts` would refuse it.
+    """
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+    check_nesting(text)
     parts = [text, *(bytes(b) for b in buffers)]
     lengths = b"".join(_LENGTH.pack(len(part)) for part in parts)
     return b"".join([_LENGTH.pack(len(parts)), lengths, *parts])
@@ -98,7 +113,8 @@ def unpack_parts(body: bytes) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     """Return the JSON object and the buffers of a packed message.
 
     Raises:
-        BadFrame: the lengths do not add up, or the first part is not a JSON object.
+        BadFrame: the lengths do not add up, or the first part is not a JSON object or is nested
+            too deeply.
     """
     if len(body) < _LENGTH.size:
         raise BadFrame("a message is cut short")
@@ -113,13 +129,60 @@ def unpack_parts(body: bytes) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         offset += length
     if offset != len(body):
         raise BadFrame("the parts of a message do not add up to its length")
-    try:
-        data = json.loads(parts[0])
-    except (ValueError, RecursionError):
-        raise BadFrame("a message is not JSON") from None
+    data = read_json(parts[0])
     if not isinstance(data, dict):
         raise BadFrame("a message is not a JSON object")
     return data, tuple(parts[1:])
+
+
+def read_json(text: bytes) -> Any:
+    """Return the value that strict JSON (UTF-8, no NaN or infinite number) describes.
+
+    Raises:
+        BadFrame: it is not JSON.
+        NestedTooDeeply: it has too many levels.
+    """
+    check_nesting(text)
+    try:
+        # As text: for bytes, Python guesses the encoding, which hides brackets from the check.
+        return _DECODER.decode(text.decode())
+    except (ValueError, RecursionError):
+        raise BadFrame("a message is not JSON") from None
+
+
+def check_nesting(text: bytes) -> None:
+    """Check that JSON is not nested too deeply, without recursing into it.
+
+    Raises:
+        NestedTooDeeply: it is.
+    """
+    if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
+        return
+    depth = 0
+    # Strings are matched whole, as brackets in them open nothing; an unfinished one is no JSON.
+    for found in _BRACKETS.finditer(text):
+        first = found[0][0]
+        if first in b"[{":
+            depth += 1
+            if depth > MAX_NESTING:
+                raise NestedTooDeeply(f"a message is nested too deeply (over {MAX_NESTING} levels)")
+        elif first in b"]}":
+            depth -= 1
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        # 1e999 is JSON, but what is written of it again would not be.
+        raise ValueError("a number is too large")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 
 
 class PartsReader:

@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lambda_kernel.contract import cell_protocol
@@ -25,11 +25,10 @@ from lambda_kernel.contract.cell_protocol import (
     SnapshotReport,
 )
 from lambda_kernel.contract.frames import BadFrame, PartsReader
-from lambda_kernel.contract.outcome import LostName
-from lambda_kernel.contract.schema import InvalidField, encode
+from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.isolation import shared_memory
 from lambda_kernel.serving import child_messages, control, sampling, sweep
-from lambda_kernel.serving.child_messages import ChildMessage
+from lambda_kernel.serving.child_messages import CellEnd, ChildMessage
 from lambda_kernel.serving.errors import (
     CellEnded,
     CellInterrupted,
@@ -38,7 +37,6 @@ from lambda_kernel.serving.errors import (
     CellTimeout,
     SnapshotTooLarge,
 )
-from lambda_kernel.serving.masking import Masker
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.paging import Pager
 from lambda_kernel.serving.sweep import Sweeper
@@ -47,6 +45,9 @@ from lambda_kernel.serving.zygotes import Zygote
 logger = logging.getLogger(__name__)
 
 SAMPLE_S = 0.05
+GATHER_S = 0.02
+"""For stream text that follows what was sent: many small writes are few messages."""
+
 FORK_WAIT_S = 20.0
 """For the zygote to fork; it may be busy with an import of some seconds."""
 REAP_WAIT_S = 0.5
@@ -80,29 +81,6 @@ class CellLimitsInForce:
     timeout_s: float
     memory_bytes: int
     interrupt: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellEnd:
-    """How a cell ended that replied.
-
-    Attributes:
-        reply: its reply.
-        snapshot: what it says about its variables; None for requests that keep none.
-    """
-
-    reply: ChildMessage
-    snapshot: SnapshotReport | None
-
-    def masked(self, masker: Masker) -> CellEnd:
-        """Return it with connector values replaced in what is shown or stored."""
-        if masker.is_idle:
-            return self
-        report = self.snapshot
-        if report is not None:
-            lost = tuple(LostName(**masker.json(encode(item))) for item in report.lost)
-            report = replace(report, lost=lost)
-        return CellEnd(reply=self.reply.masked(masker), snapshot=report)
 
 
 class CellRun:
@@ -149,6 +127,7 @@ class CellRun:
         self._reap_by: float | None = None
         self._fork_by = 0.0
         self._woken = False
+        self._flush_by = 0.0
         self._has_questions = True
         self.peak_memory_bytes = 0
         self.started = False
@@ -233,12 +212,17 @@ class CellRun:
                 ends = self._reap_by + (REAP_PATIENCE_S if self._woken else 0.0)
             if self._pid is None:
                 ends = min(ends, self._fork_by)
+            if self._output.waits:
+                ends = min(ends, self._flush_by)
             wait_s = min(next_sample, ends) - now
             for descriptor, _ in self._poll.poll(max(0.0, wait_s * 1000)):
                 reader = self._readers.get(descriptor)
                 if reader is not None:
                     reader()
             now = self._clock()
+            if self._output.waits and now >= self._flush_by:
+                self._output.flush()
+                self._flush_by = now + GATHER_S
             if now >= next_sample:
                 self._sample()
                 next_sample = now + SAMPLE_S
@@ -358,8 +342,12 @@ class CellRun:
             self._output.message(self._explained(data), buffers)
         elif kind == ChildKind.REPLY and self._reply is None:
             self._reply = child_messages.reply(self._explained(data), self._kind)
+            if self._reply is None:
+                self._end(CellProcessDied("the cell's process sent a malformed reply"))
         elif kind == ChildKind.SNAPSHOT and self._snapshot is None:
             self._snapshot = child_messages.snapshot(data)
+            if self._snapshot is None:
+                self._end(CellProcessDied("the cell's process sent a malformed snapshot report"))
         elif kind == ChildKind.FAILED:
             self._failed(data)
         else:

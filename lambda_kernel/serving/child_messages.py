@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lambda_kernel.contract.cell_protocol import SnapshotReport
-from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES
-from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.outcome import LostName
+from lambda_kernel.contract.schema import InvalidField, encode
+from lambda_kernel.serving import message_shapes
 from lambda_kernel.serving.masking import Masker
 
 REPLY_TYPES = {
@@ -47,18 +48,48 @@ class ChildMessage:
         return replace(self, content=masker.json(self.content), metadata=masker.json(self.metadata))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEnd:
+    """How a cell ended that replied.
+
+    Attributes:
+        reply: its reply.
+        snapshot: what it says about its variables; None for requests that keep none.
+    """
+
+    reply: ChildMessage
+    snapshot: SnapshotReport | None
+
+    def masked(self, masker: Masker) -> CellEnd:
+        """Return it with connector values replaced in what is shown or stored."""
+        if masker.is_idle:
+            return self
+        report = self.snapshot
+        if report is not None:
+            lost = tuple(LostName(**masker.json(encode(item))) for item in report.lost)
+            report = replace(report, lost=lost)
+        return CellEnd(reply=self.reply.masked(masker), snapshot=report)
+
+
 def message(data: dict[str, Any], buffers: tuple[bytes, ...]) -> ChildMessage | None:
     """Return the message in ``data``, or None where it is not one that is taken."""
-    found = _body(data, buffers)
-    return found if found is not None and found.msg_type in CHILD_MESSAGE_TYPES else None
+    msg_type, metadata = data.get("msg_type"), data.get("metadata", {})
+    content = message_shapes.read_message(msg_type, data.get("content"))
+    if content is None or not isinstance(metadata, dict):
+        return None
+    return ChildMessage(msg_type=str(msg_type), content=content, metadata=metadata, buffers=buffers)
 
 
 def reply(data: dict[str, Any], kind: str) -> ChildMessage | None:
     """Return the reply to a request of ``kind``, or None where it is not one."""
-    found = _body(data, ())
-    if found is None or found.msg_type != REPLY_TYPES[kind]:
+    msg_type, content = REPLY_TYPES[kind], data.get("content")
+    metadata = data.get("metadata", {})
+    if data.get("msg_type") != msg_type or not isinstance(content, dict):
         return None
-    return found if isinstance(found.content.get("status", "ok"), str) else None
+    checked = message_shapes.read_reply(msg_type, content)
+    if checked is None or not isinstance(metadata, dict):
+        return None
+    return ChildMessage(msg_type=msg_type, content=checked, metadata=metadata)
 
 
 def snapshot(data: dict[str, Any]) -> SnapshotReport | None:
@@ -101,16 +132,6 @@ def size_of(value: Any) -> int:
     if isinstance(value, list):
         return 2 + sum(1 + size_of(item) for item in value)
     return 8
-
-
-def _body(data: dict[str, Any], buffers: tuple[bytes, ...]) -> ChildMessage | None:
-    msg_type, content = data.get("msg_type"), data.get("content")
-    metadata = data.get("metadata", {})
-    if not isinstance(msg_type, str):
-        return None
-    if not isinstance(content, dict) or not isinstance(metadata, dict):
-        return None
-    return ChildMessage(msg_type=msg_type, content=content, metadata=metadata, buffers=buffers)
 
 
 def _short(item: object) -> object:

@@ -11,8 +11,7 @@ from lambda_kernel.contract.commit import Commit, Namespace
 from lambda_kernel.contract.frames import FrameKind, FrameWriter
 from lambda_kernel.contract.invocation import Head, Invocation
 from lambda_kernel.contract.outcome import Outcome, Status
-from lambda_kernel.serving.cells import CellEnd
-from lambda_kernel.serving.child_messages import ChildMessage
+from lambda_kernel.serving.child_messages import CellEnd, ChildMessage
 from lambda_kernel.serving.connectors import ConnectorValues
 from lambda_kernel.serving.homes import SavedHome
 from lambda_kernel.serving.masking import Masker

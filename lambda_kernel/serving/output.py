@@ -10,10 +10,13 @@ from typing import Any
 from lambda_kernel.serving import child_messages
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.masking import MaskedStream, Masker
+from lambda_kernel.serving.message_shapes import STREAMS
 
-MESSAGE_OVERHEAD_BYTES = 64
+MESSAGE_OVERHEAD_BYTES = 512
+"""What a message costs on its way beside its content: headers, of its own and of the request."""
+
 RESERVE_BYTES = 1024 * 1024
-STREAMS = ("stdout", "stderr")
+MERGED_CHARACTERS = 256 * 1024
 _CUT_TYPES = frozenset({"stream", "display_data", "update_display_data"})
 
 
@@ -23,8 +26,11 @@ class Output:
     Results, errors and comm messages may use a reserve beyond it: the traceback of a cell that
     printed too much must be seen.
 
+    Stream messages of one name that follow each other are one message: a program that flushes each
+    line costs clients no more than one that does not. What was gathered leaves with `flush`.
+
     Attributes:
-        dropped_count: messages that were refused because a child may not say them.
+        dropped_count: messages that were refused: a child may not say them, or not in this form.
     """
 
     def __init__(self, send: Callable[[ChildMessage], None], max_bytes: int) -> None:
@@ -38,6 +44,9 @@ class Output:
         }
         self._masker = Masker({})
         self._masked: dict[str, MaskedStream] = {}
+        self._gathered: list[str] = []
+        self._gathered_name = ""
+        self._gathered_characters = 0
 
     def mask(self, masker: Masker) -> None:
         """Replace connector values in everything that is passed on from now on."""
@@ -51,12 +60,11 @@ class Output:
         if found is None:
             self.dropped_count += 1
             return
-        size = child_messages.size_of(found.content) + sum(map(len, buffers))
         if self._masked:
             found = self._cleared(found)
             if found is None:
                 return
-        self._pass(found, size + MESSAGE_OVERHEAD_BYTES)
+        self._pass(found, _size_of(found))
 
     def raw(self, name: str, chunk: bytes, *, final: bool = False) -> None:
         """Pass on bytes that came over a pipe, as text."""
@@ -65,17 +73,35 @@ class Output:
             text = self._masked[name].feed(text)
         if text:
             found = stream(name, text)
-            self._pass(found, len(chunk) + MESSAGE_OVERHEAD_BYTES)
+            self._pass(found, len(chunk))
 
     def notice(self, text: str) -> None:
         """Tell the client something of our own, beside any limit."""
+        self.flush()
         self._send(stream("stderr", f"{self._masker.text(text)}\n"))
 
+    @property
+    def waits(self) -> bool:
+        """Whether stream text waits for `flush`."""
+        return bool(self._gathered)
+
+    def flush(self) -> None:
+        """Send the stream text that was gathered."""
+        gathered, self._gathered = self._gathered, []
+        if gathered:
+            self._send(stream(self._gathered_name, "".join(gathered)))
+        self._gathered_characters = 0
+
     def close(self) -> None:
-        """Tell how much was cut."""
+        """Send what waits; tell how much was cut and refused."""
         for name in self._decoders:
             self.raw(name, b"", final=True)
-        self._flush()
+        self._unmask()
+        self.flush()
+        if self.dropped_count:
+            self.notice(
+                f"[output] {self.dropped_count} malformed messages of the cell were left out"
+            )
         if self._cut_bytes:
             self.notice(
                 f"[output] the limit of {self._max_bytes / 1e6:.1f} MB was reached: "
@@ -88,29 +114,57 @@ class Output:
             # Both ways to a stream, messages and the descriptor, are one text to who reads it.
             shown = self._masked[name].feed(text)
             return replace(found, content={**found.content, "text": shown}) if shown else None
-        self._flush()
+        self._unmask()
         return found.masked(self._masker)
 
-    def _flush(self) -> None:
+    def _unmask(self) -> None:
         for name, masked in self._masked.items():
             held = masked.flush()
             if held:
-                self._pass(stream(name, held), len(held) + MESSAGE_OVERHEAD_BYTES)
+                self._pass(stream(name, held), len(held))
 
     def _pass(self, found: ChildMessage, size: int) -> None:
+        text = found.content["text"] if found.msg_type == "stream" else ""
+        if found.msg_type == "stream" and not text:
+            return
+        if not self._joins(found):
+            size += MESSAGE_OVERHEAD_BYTES
         room = self._left + (0 if found.msg_type in _CUT_TYPES else RESERVE_BYTES)
         if size <= room:
             self._left -= size
-            self._send(found)
+            self._emit(found)
             return
-        text = found.content.get("text")
-        if found.msg_type == "stream" and isinstance(text, str) and self._left > 0:
-            self._send(stream(str(found.content.get("name")), text[: self._left]))
+        if text and self._left > 0:
+            self._emit(stream(found.content["name"], text[: self._left]))
             size -= min(size, self._left)
             self._left = 0
         self._cut_bytes += size
+
+    def _joins(self, found: ChildMessage) -> bool:
+        """Return whether it becomes part of the message that is gathered."""
+        if found.msg_type != "stream" or not self._gathered:
+            return False
+        characters = self._gathered_characters + len(found.content["text"])
+        return found.content["name"] == self._gathered_name and characters <= MERGED_CHARACTERS
+
+    def _emit(self, found: ChildMessage) -> None:
+        if not self._joins(found):
+            self.flush()
+        if found.msg_type != "stream":
+            self._send(found)
+            return
+        self._gathered.append(found.content["text"])
+        self._gathered_characters += len(found.content["text"])
+        self._gathered_name = found.content["name"]
 
 
 def stream(name: str, text: str) -> ChildMessage:
     """Return a stream message."""
     return ChildMessage(msg_type="stream", content={"name": name, "text": text}, metadata={})
+
+
+def _size_of(found: ChildMessage) -> int:
+    if found.msg_type == "stream":
+        return len(found.content["text"])
+    size = child_messages.size_of(found.content) + child_messages.size_of(found.metadata)
+    return size + sum(map(len, found.buffers))

@@ -12,7 +12,8 @@ from lambda_kernel.contract.cell_protocol import CellLimits, CellRequest
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.session_policy import duration_s, session_policy
 from lambda_kernel.serving import homes, leftovers, mirror, trees
-from lambda_kernel.serving.cells import CellEnd, CellLimitsInForce, CellRun, ZygoteGone
+from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
+from lambda_kernel.serving.child_messages import CellEnd
 from lambda_kernel.serving.control import INTERRUPT, KILL, InterruptTokens, InterruptWatch
 from lambda_kernel.serving.errors import CellProcessDied, CellTimeout, InvalidRequest
 from lambda_kernel.serving.line import Cell

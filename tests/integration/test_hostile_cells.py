@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -153,13 +154,17 @@ def test_a_full_tmp_is_an_ordinary_error(kernel: NotebookClient) -> None:
         ("import os\nfor i in range(1_000_000): os.write(1, b'.\\n')", ""),
         ("display({'text/plain': 'x' * (200 * 1024**2)}, raw=True)", "was left out"),
         ("print('x' * (200 * 1024**2))", "were cut"),
+        ("for i in range(100_000): print(i, flush=True)", ""),
+        ("from IPython.display import clear_output\n"
+         "for i in range(20_000): clear_output()", ""),
         ("deep = []\nfor i in range(100_000): deep = [deep]", "nested too deeply"),
         ("import os\nwhile True: os.open('/dev/null', 0)", ""),
         ("import os; os.write(1, b'\\xff\\xfe\\x00'); print('\\udc80')", ""),
         ("import threading, time\nfor i in range(50): threading.Thread(target=time.sleep, "
          "args=(600,)).start()", ""),
     ],
-    ids=("displays", "writes", "display", "print", "nesting", "files", "bytes", "threads"),
+    ids=("displays", "writes", "display", "print", "flushes", "clears", "nesting", "files", "bytes",
+         "threads"),
 )  # fmt: skip
 def test_a_cell_that_floods_is_answered_and_harms_nobody(
     gateway: Gateway, kernel: NotebookClient, code: str, told: str
@@ -170,3 +175,54 @@ def test_a_cell_that_floods_is_answered_and_harms_nobody(
     assert told in run.stderr
     assert gateway.rest("GET", "/api/kernels").ok
     still_works(kernel)
+
+
+SAY = """
+import os, socket, struct, time
+def say(text):
+    body = struct.pack("!II", 1, len(text)) + text
+    socket.socket(fileno=os.dup(900)).sendall(struct.pack("!I", len(body)) + body)
+"""
+
+
+def test_what_a_cell_says_past_its_kernel_reaches_no_client_unless_it_can_be_read(
+    kernel: NotebookClient,
+) -> None:
+    said = [
+        {"msg_type": "stream", "content": {"name": "stdout", "text": 1}},
+        {"msg_type": "display_data", "content": {"data": "x"}},
+        {"msg_type": "execute_result", "content": {"data": {}, "execution_count": "9"}},
+        {"msg_type": "error", "content": {"ename": 1, "evalue": 1, "traceback": 1}},
+        {"msg_type": "status", "content": {"execution_state": "idle"}},
+    ]
+    frames = [json.dumps({"kind": "message", **message}).encode() for message in said]
+    run = kernel.execute(f"{SAY}marker = 1\nfor text in {frames!r}: say(text)")
+    assert run.types == ["status", "execute_input", "stream", "execute_reply", "status"]
+    assert run.stderr == "[output] 5 malformed messages of the cell were left out\n"
+    assert run.reply_metadata["failure"] is None
+    still_works(kernel)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b'{"kind":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "nested too deeply"),
+        (b'{"kind": 1e999}', "garbage"),
+        (b'{"kind":"reply","msg_type":"execute_reply","content":{"status":7}}', "malformed reply"),
+    ],
+    ids=("nesting", "numbers", "reply"),
+)
+def test_what_nobody_can_read_ends_the_cell_that_says_it(
+    kernel: NotebookClient, text: bytes, told: str
+) -> None:
+    kernel.execute("marker = 1")
+    run = kernel.execute(f"{SAY}say({text!r})\ntime.sleep(20)")
+    assert run.reply["ename"] == run.reply_metadata["failure"] == "CellProcessDied"
+    assert told in run.reply["evalue"]
+    still_works(kernel)
+
+
+def test_a_users_exception_of_the_same_name_is_no_failure(kernel: NotebookClient) -> None:
+    run = kernel.execute("class CellTimeout(Exception): pass\nraise CellTimeout('mine')")
+    assert run.reply["ename"] == "CellTimeout"
+    assert run.reply_metadata["failure"] is None

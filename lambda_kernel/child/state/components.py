@@ -8,6 +8,7 @@ become one component with it.
 
 from __future__ import annotations
 
+import builtins
 import datetime
 import decimal
 import enum
@@ -23,7 +24,13 @@ import weakref
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from lambda_kernel.child.state.definitions import Definitions
+from lambda_kernel.child.state.arrays import is_array, memory_owner
+from lambda_kernel.child.state.classes import registered
+from lambda_kernel.child.state.definitions import (
+    Definitions,
+    is_importable,
+    is_namespace_of_module,
+)
 
 MAX_OBJECTS = 20_000_000
 """Of one walk; what is left after that is stored as one component."""
@@ -42,14 +49,11 @@ _ATOMIC_TYPES: frozenset[type] = frozenset(
         type(...),
         type(NotImplemented),
         range,
-        types.BuiltinFunctionType,
         types.MethodDescriptorType,
         types.WrapperDescriptorType,
-        types.MethodWrapperType,
         types.ClassMethodDescriptorType,
         types.GetSetDescriptorType,
         types.MemberDescriptorType,
-        types.ModuleType,
         types.CodeType,
         types.GenericAlias,
         datetime.date,
@@ -63,9 +67,9 @@ _ATOMIC_TYPES: frozenset[type] = frozenset(
         re.Pattern,
         logging.Logger,
         logging.RootLogger,
-        weakref.ProxyType,
     }
 )
+_BOUND_TYPES = (types.BuiltinFunctionType, types.MethodWrapperType)
 _PANDAS_LEAVES = ("pandas.core.", "pandas.")
 
 
@@ -88,6 +92,8 @@ class Components:
         """Definition to the definitions that it refers to."""
         self.base_users: dict[int, int] = {}
         """Id of the owner of an array's memory to the number of arrays that were met on it."""
+        self.shared_dicts: set[int] = set()
+        """Ids of dicts that were met more than once."""
 
     def add(self, root: Hashable, value: Any) -> None:
         """Walk what ``value`` holds on behalf of ``root``."""
@@ -146,9 +152,14 @@ class Components:
             return
         key = id(value)
         if key in self._visited:
+            if cls is dict:
+                self.shared_dicts.add(key)
             self._meet(root, self._visited[key])
             return
         self._visited[key] = root
+        if cls is dict and "__builtins__" in value:
+            # exec() put the builtins of the cell there; those of the next one will do.
+            value["__builtins__"] = builtins
         if cls in (list, set, tuple, dict, frozenset) and _is_flat(value):
             return
         following += self._parts(root, value)
@@ -159,13 +170,18 @@ class Components:
             uid = self._definitions.add(value)
         if uid is not None:
             self._refer(root, uid, value)
-        elif type(value) is types.FunctionType and self._definitions.is_own_function(value):
+        elif type(value) is types.FunctionType:
             key = id(value)
             if key in self._visited:
                 self._meet(root, self._visited[key])
-            else:
+            elif self._definitions.is_own_function(value):
                 self._visited[key] = root
                 following += _parts_of_function(value)
+            elif not is_importable(value):
+                self._visited[key] = root
+                following += _parts_of_function(value)
+                if not is_namespace_of_module(value.__globals__):
+                    following.append(value.__globals__)
 
     def _refer(self, root: Hashable, uid: str, value: Any) -> None:
         own = ("definition", uid)
@@ -177,11 +193,14 @@ class Components:
 
     def _parts(self, root: Hashable, value: Any) -> list[Any]:
         cls = type(value)
+        if cls in _BOUND_TYPES:
+            return [value.__self__]
+        if isinstance(value, types.ModuleType):
+            return [] if sys.modules.get(value.__name__) is value else [vars(value)]
         module = cls.__module__
         if isinstance(module, str) and module.startswith(_PANDAS_LEAVES):
             return _pandas_parts(value)
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and isinstance(value, numpy.ndarray):
+        if is_array(value):
             return self._array_parts(root, value)
         if cls is weakref.ref or isinstance(value, weakref.ref):
             return [value()]
@@ -191,7 +210,8 @@ class Components:
 
     def _array_parts(self, root: Hashable, array: Any) -> list[Any]:
         owner = memory_owner(array)
-        self.base_users[id(owner)] = self.base_users.get(id(owner), 0) + 1
+        users = 1 if is_array(owner) else 2
+        self.base_users[id(owner)] = self.base_users.get(id(owner), 0) + users
         if owner is not array:
             key = id(owner)
             if key in self._visited:
@@ -199,7 +219,7 @@ class Components:
             else:
                 self._visited[key] = root
                 self._kept.append(owner)
-        return [vars(array)] if type(array).__module__ == "__main__" else _objects_in(array)
+        return [getattr(array, "__dict__", None), *_objects_in(array)]
 
     def _meet(self, root: Hashable, other: Hashable) -> None:
         if other is not None:
@@ -222,20 +242,13 @@ class Components:
                 self._union(("definition", cycle[0]), ("definition", uid))
 
 
-def memory_owner(array: Any) -> Any:
-    """Return the array that holds the memory which ``array`` is a view of."""
-    ndarray = sys.modules["numpy"].ndarray
-    owner = array
-    while isinstance(owner.base, ndarray):
-        owner = owner.base
-    return owner
-
-
 def is_constant(value: Any) -> bool:
     """Return whether ``value`` cannot change, whatever a cell does with it."""
     cls = type(value)
     if cls in (tuple, frozenset):
         return set(map(type, value)) <= _ATOMIC_TYPES
+    if cls is types.ModuleType:
+        return sys.modules.get(value.__name__) is value
     return cls in _ATOMIC_TYPES
 
 
@@ -304,7 +317,7 @@ def _parts_of_function(function: types.FunctionType) -> list[Any]:
 def _parts_of_class(cls: type) -> list[Any]:
     attributes: Mapping[str, Any] = vars(cls)
     values = [v for n, v in attributes.items() if n not in ("__dict__", "__weakref__", "_abc_impl")]
-    return [*values, *cls.__bases__, type(cls)]
+    return [*values, *cls.__bases__, type(cls), *registered(cls)]
 
 
 def _cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:

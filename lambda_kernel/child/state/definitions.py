@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import uuid
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ class Definitions:
     """
 
     def __init__(self, namespace: dict[str, Any]) -> None:
-        self._namespace = namespace
+        self.namespace = namespace
         self._by_id: dict[int, str] = {}
         self._by_uid: dict[str, Any] = {}
 
@@ -39,7 +40,7 @@ class Definitions:
 
     def is_own_function(self, value: Any) -> bool:
         """Return whether ``value`` is a function of the session."""
-        return type(value) is types.FunctionType and value.__globals__ is self._namespace
+        return type(value) is types.FunctionType and value.__globals__ is self.namespace
 
     def is_own_class(self, value: Any) -> bool:
         """Return whether ``value`` is a class that no module could be asked for."""
@@ -50,6 +51,23 @@ class Definitions:
     def is_own_plain_function(self, value: Any) -> bool:
         """Return whether ``value`` is a function of the session that closes over nothing."""
         return self.is_own_function(value) and not value.__closure__
+
+
+def is_importable(value: Any) -> bool:
+    """Return whether a function is what its module has under its name."""
+    found: Any = sys.modules.get(getattr(value, "__module__", None) or "")
+    if found is None or value.__module__ == "__main__":
+        return False
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is value
+
+
+def is_namespace_of_module(namespace: dict[str, Any]) -> bool:
+    """Return whether a function's namespace is that of an imported module."""
+    name = namespace.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return getattr(module, "__dict__", None) is namespace
 
 
 def code_of(value: Any) -> Iterator[types.CodeType]:

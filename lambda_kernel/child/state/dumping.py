@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,7 @@ class Dumper:
         namespace: of the session.
         by_reference: see SessionPickler.
         base_users: how many arrays were met on each owner of memory.
+        shared_dicts: see SessionPickler.
     """
 
     def __init__(
@@ -74,11 +75,13 @@ class Dumper:
         namespace: dict[str, Any],
         by_reference: Mapping[int, Callable[[], Any]],
         base_users: Mapping[int, int],
+        shared_dicts: Iterable[int],
     ) -> None:
         self._definitions = definitions
         self._namespace = namespace
         self._by_reference = by_reference
         self._shared = frozenset(owner for owner, users in base_users.items() if users > 1)
+        self._shared_dicts = frozenset(shared_dicts)
 
     def dump(self, own: Sequence[str], values: Sequence[Any]) -> Pickled:
         """Return the pickle of one component.
@@ -93,7 +96,13 @@ class Dumper:
         file = io.BytesIO()
         buffers: list[memoryview] = []
         pickler = SessionPickler(
-            file, self._definitions, own, self._by_reference, self._shared, buffers
+            file,
+            self._definitions,
+            own,
+            self._by_reference,
+            self._shared,
+            self._shared_dicts,
+            buffers,
         )
         held = [self._definitions.get(uid) for uid in own]
         pickler.dump((held, list(values)))

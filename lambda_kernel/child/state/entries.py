@@ -1,7 +1,8 @@
 """The values of a session by name: variables, outputs, and what IPython keeps for the user.
 
-Names that are no identifiers stand for places that are no variables: ``Out[3]``, and ``<_>`` for
-the display hook's own ``_`` where the user's variable ``_`` is another.
+Names that are no identifiers stand for places that are no variables: ``Out[3]``; ``<_>`` for the
+display hook's own ``_`` where the user's variable ``_`` is another; ``(magics)`` and the like for
+live objects of the side state.
 """
 
 from __future__ import annotations

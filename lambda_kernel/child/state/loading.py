@@ -32,12 +32,15 @@ class Loaded:
 
     Attributes:
         component: as it is stored.
-        values: by name.
+        names: those that were bound.
+        constants: the values that cannot change, by name. Others are not held: what a cell deletes
+            must be gone.
         copies: by name, the references that a large flat container held.
     """
 
     component: Component
-    values: dict[str, Any]
+    names: list[str] = field(default_factory=list)
+    constants: dict[str, Any] = field(default_factory=dict)
     copies: dict[str, Any] = field(default_factory=dict)
 
 
@@ -96,10 +99,7 @@ class Loader:
                 self._load([number])
             except (PagerError, OSError) as error:
                 raise VariableUnavailable(f"{name!r} cannot be read now: {error}") from error
-            loaded = self.loaded.get(number)
-            if loaded is None:
-                raise KeyError(name)
-            return loaded.values[name]
+            return self._namespace[name]
 
     def load_for(self, source: str) -> None:
         """Load what a cell may read; what cannot be fetched raises when the cell reads it."""
@@ -111,6 +111,11 @@ class Loader:
             self._load_for_functions()
         if not self.table:
             lazy.uninstall(self._namespace)
+
+    def load_names(self, names: Iterable[str]) -> None:
+        """Load some names, as far as they are stored and can be read."""
+        with self._lock:
+            self._load_patiently(names)
 
     def load_all(self) -> None:
         """Load every stored name."""
@@ -210,8 +215,8 @@ class Loader:
 
     def _codes(self, number: int) -> Iterator[Any]:
         loaded = self.loaded[number]
-        for value in loaded.values.values():
-            yield from code_of(value)
+        for name in loaded.names:
+            yield from code_of(self._namespace.get(name))
         for uid in loaded.component.definitions:
             yield from code_of(self._definitions.get(uid))
 
@@ -249,13 +254,15 @@ class Loader:
             self._read_around(number, component)
             self._break(number, component, error)
             return
-        loaded = Loaded(component=component, values={})
+        loaded = Loaded(component=component)
         self.loaded[number] = loaded
         for name, value in zip(component.order, values, strict=True):
             if name is None or self.table.get(name) != number:
                 continue
-            loaded.values[name] = value
-            if components.is_flat_container(value):
+            loaded.names.append(name)
+            if components.is_constant(value):
+                loaded.constants[name] = value
+            elif components.is_flat_container(value):
                 loaded.copies[name] = copy_of(value)
             del self.table[name]
             self._bind(name, value)
@@ -305,18 +312,17 @@ class Loader:
 def copy_of(container: Any) -> Any:
     """Return the references that a flat container holds."""
     if type(container) is dict:
-        return tuple(container), tuple(container.values())
-    return tuple(container)
+        return dict, tuple(container), tuple(container.values())
+    return list, tuple(container)
 
 
 def is_as_copied(container: Any, copy: Any) -> bool:
     """Return whether a flat container holds the very objects it held."""
-    if type(container) is dict:
-        keys, values = copy
-        return len(container) == len(keys) and (
-            all(map(_is, container, keys)) and all(map(_is, container.values(), values))
-        )
-    return len(container) == len(copy) and all(map(_is, container, copy))
+    kind, *columns = copy
+    if type(container) is not kind or len(container) != len(columns[0]):
+        return False
+    found = (container, container.values()) if kind is dict else (container,)
+    return all(all(map(_is, now, then)) for now, then in zip(found, columns, strict=True))
 
 
 @contextmanager

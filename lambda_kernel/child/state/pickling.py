@@ -7,7 +7,7 @@ definitions of other components are named by identity, views of an array stay vi
 from __future__ import annotations
 
 import functools
-import io
+import importlib
 import pickle
 import sys
 import types
@@ -16,10 +16,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import cloudpickle
-from cloudpickle import cloudpickle as _cloudpickle
 
-from lambda_kernel.child.state.components import memory_owner
-from lambda_kernel.child.state.definitions import Definitions
+from lambda_kernel.child.rehydrators import reduce_live
+from lambda_kernel.child.state import arrays, classes, reducers
+from lambda_kernel.child.state.definitions import (
+    Definitions,
+    is_importable,
+    is_namespace_of_module,
+)
 
 PROTOCOL = 5
 MIN_BUFFER_BYTES = 256 * 1024
@@ -51,6 +55,21 @@ def load_definition(uid: str) -> Any:
 def make_definition(uid: str, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Return a new definition; a SessionUnpickler puts its own in this place."""
     raise RuntimeError("a session's pickle was read outside of a session")
+
+
+def module_namespace(name: str) -> dict[str, Any]:
+    """Return the namespace of a module."""
+    return vars(importlib.import_module(name))
+
+
+class ModuleNamespace:
+    """Stands in a pickle for the namespace of a module."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __reduce__(self) -> tuple[Callable[[str], dict[str, Any]], tuple[str]]:
+        return module_namespace, (self._name,)
 
 
 class LiveNamespace:
@@ -88,27 +107,6 @@ def make_cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any
     return functools.lru_cache(**parameters)(function)
 
 
-def make_code(*args: Any) -> types.CodeType:
-    """Return a code object with the file name it was compiled under."""
-    return types.CodeType(*args)
-
-
-def make_view(
-    owner: Any,
-    cls: Any,
-    dtype: Any,
-    layout: tuple[tuple[int, ...], tuple[int, ...], int],
-    writeable: bool,
-) -> Any:
-    """Return an array on the memory of another one; layout = shape, strides, offset in bytes."""
-    shape, strides, offset = layout
-    memory = owner if owner.flags.c_contiguous else owner.T
-    view = cls.__new__(cls, shape, dtype, memory, offset, strides)
-    if not writeable:
-        view.flags.writeable = False
-    return view
-
-
 class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles one component so that it works in another process with the same session.
 
@@ -119,6 +117,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         by_reference: functions without arguments, by the id of the object they return in every
             process (the shell, ``os.environ``).
         shared_memory: ids of arrays whose memory more than one array of the component uses.
+        shared_dicts: ids of dicts of objects that somebody else holds too.
         buffers: collects large buffers; None = they stay in the pickle.
 
     Attributes:
@@ -133,15 +132,18 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         own: Iterable[str],
         by_reference: Mapping[int, Callable[[], Any]],
         shared_memory: Iterable[int],
+        shared_dicts: Iterable[int],
         buffers: list[memoryview] | None,
     ) -> None:
         callback = None if buffers is None else functools.partial(_take_buffer, buffers)
         super().__init__(file, protocol=PROTOCOL, buffer_callback=callback)
         self._definitions = definitions
         self._own = frozenset(own)
+        self._namespace = definitions.namespace
         self._live = LiveNamespace()
         self._by_reference = by_reference
         self._shared_memory = frozenset(shared_memory)
+        self._shared_dicts = frozenset(shared_dicts)
         self._function_cells: set[int] = set()
         self.uses: set[str] = set()
         self.classes: set[type] = set()
@@ -165,26 +167,47 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _reduce_by_value(self, obj: Any) -> Any:
         cls = type(obj)
-        if self._definitions.is_own_function(obj):
-            return self._reduce_function(obj)
-        if cls is types.CellType:
+        if cls is types.FunctionType:
+            if obj.__globals__ is self._namespace:
+                return self._reduce_function(obj, self._live)
+            if not is_importable(obj):
+                return self._reduce_function(obj, _home_of(obj))
+        elif isinstance(obj, type):
+            if self._definitions.is_own_class(obj) and classes.can_be_made(obj):
+                return classes.reduce_class(obj)
+        elif cls is types.CellType:
             return self._reduce_cell(obj)
-        if cls is _LruCacheWrapper and self._definitions.is_own_function(obj.__wrapped__):
+        elif cls is _LruCacheWrapper and not is_importable(obj):
             attributes = {k: v for k, v in vars(obj).items() if k != "__wrapped__"}
             return make_cached, (obj.__wrapped__, obj.cache_parameters()), attributes
-        if self._shared_memory and isinstance(obj, sys.modules["numpy"].ndarray):
-            return self._reduce_array(obj)
+        else:
+            return self._reduce_instance(cls, obj)
         self.classes.add(cls)
         return super().reducer_override(obj)
 
-    def _reduce_function(self, function: types.FunctionType) -> Any:
+    def _reduce_instance(self, cls: type, obj: Any) -> Any:
+        if arrays.is_array(obj):
+            return self._reduce_array(obj)
+        live = reduce_live(obj)
+        if live is not None:
+            return live
+        self.classes.add(cls)
+        if isinstance(obj, BaseException):
+            reduced = reducers.reduce_exception(obj)
+            if reduced is not None:
+                return reduced
+        if self._shared_dicts and id(getattr(obj, "__dict__", None)) in self._shared_dicts:
+            return reducers.with_shared_dict(obj)
+        return super().reducer_override(obj)
+
+    def _reduce_function(self, function: types.FunctionType, home: Any) -> Any:
         cells = function.__closure__ or ()
         self._function_cells.update(map(id, cells))
         state = {
             "cells": [_cell_state(cell) for cell in cells],
             "dict": dict(function.__dict__),
         } | {name: getattr(function, name) for name in _FUNCTION_ATTRIBUTES}
-        args = (function.__code__, self._live, function.__name__, cells)
+        args = (function.__code__, home, function.__name__, cells)
         return make_function, args, state, None, None, set_function_state
 
     def _reduce_cell(self, cell: types.CellType) -> Any:
@@ -195,14 +218,20 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         return types.CellType, (), _cell_state(cell), None, None, set_cell_state
 
     def _reduce_array(self, array: Any) -> Any:
-        owner = memory_owner(array)
-        if owner is array or id(owner) not in self._shared_memory or array.dtype.hasobject:
-            return NotImplemented
-        if not (owner.flags.c_contiguous or owner.flags.f_contiguous):
-            return NotImplemented
-        offset = array.ctypes.data - owner.ctypes.data
-        layout = (array.shape, array.strides, offset)
-        return make_view, (owner, type(array), array.dtype, layout, array.flags.writeable)
+        if self._shared_memory:
+            owner = arrays.memory_owner(array)
+            if owner is not array and id(owner) in self._shared_memory:
+                return arrays.reduce_view(array, owner)
+        if arrays.has_attributes(array):
+            return arrays.reduce_with_attributes(array)
+        return NotImplemented
+
+
+def _home_of(function: types.FunctionType) -> Any:
+    """Return what stands for the namespace of a function that is not the session's."""
+    namespace = function.__globals__
+    is_module = is_namespace_of_module(namespace)
+    return ModuleNamespace(namespace["__name__"]) if is_module else namespace
 
 
 def _take_buffer(taken: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
@@ -220,22 +249,7 @@ def _cell_state(cell: types.CellType) -> tuple[bool, Any]:
         return False, None
 
 
-def _reduce_code(code: types.CodeType) -> Any:
-    # cloudpickle drops the file name; tracebacks and inspect.getsource need it.
-    _, args = _cloudpickle._code_reduce(code)
-    position = args.index("<dynamic-code>")
-    return make_code, (*args[:position], code.co_filename, *args[position + 1 :])
-
-
-def _refuse_file(stream: io.TextIOWrapper) -> Any:
-    # cloudpickle would silently turn it into a StringIO.
-    raise pickle.PicklingError("an open file belongs to its process")
-
-
-SessionPickler.dispatch_table = ChainMap(
-    {types.CodeType: _reduce_code, io.TextIOWrapper: _refuse_file},
-    cloudpickle.Pickler.dispatch_table,
-)
+SessionPickler.dispatch_table = ChainMap(reducers.REDUCERS, cloudpickle.Pickler.dispatch_table)
 
 
 class SessionUnpickler(pickle.Unpickler):
@@ -274,6 +288,9 @@ class SessionUnpickler(pickle.Unpickler):
         """Return a global, those of this session included."""
         if module == __name__ and name in self._own:
             return self._own[name]
+        if module == "__main__":
+            # Reading it would read this pickle again.
+            raise pickle.UnpicklingError(f"{name!r} is stored by its name alone")
         return super().find_class(module, name)
 
 

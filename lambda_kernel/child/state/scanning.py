@@ -46,7 +46,7 @@ def scan_source(source: str, table: Mapping[str, object]) -> Reads:
     outputs = {word for word in words if _OUTPUT.fullmatch(word)}
     suspects = (
         _NAMESPACE_CALLS | _CALLS_WITHOUT_ARGUMENTS | _NAMESPACE_ATTRIBUTES | _NAMESPACE_MAGICS
-    )
+    ) | {"exec"}
     if not found and not outputs and not words & suspects:
         return Reads(names=frozenset(), everything=False)
     try:
@@ -64,7 +64,7 @@ def scan_code(code: types.CodeType) -> Iterator[str]:
 def enumerates(code: types.CodeType) -> bool:
     """Return whether a function may look at all names of the session."""
     names = set(code.co_names)
-    if names & _NAMESPACE_CALLS or names & {"user_ns", "f_globals"}:
+    if names & _NAMESPACE_CALLS or names & {"user_ns", "f_globals", "exec"}:
         return True
     return bool(names & _CALLS_WITHOUT_ARGUMENTS) and _calls_without_arguments(code)
 
@@ -102,12 +102,12 @@ def _stored_names(name: str, table: Container[str]) -> Iterator[str]:
 
 def _asks_for_all(call: ast.Call) -> bool:
     function = call.func
-    return (
-        isinstance(function, ast.Name)
-        and function.id in _CALLS_WITHOUT_ARGUMENTS
-        and not call.args
-        and not call.keywords
-    )
+    if not isinstance(function, ast.Name):
+        return False
+    if function.id == "exec":
+        # Code that is put together may delete a name, which must be there for that.
+        return not (call.args and isinstance(call.args[0], ast.Constant))
+    return function.id in _CALLS_WITHOUT_ARGUMENTS and not call.args and not call.keywords
 
 
 def _calls_without_arguments(code: types.CodeType) -> bool:

@@ -64,6 +64,7 @@ class Session:
         self._memory = Memory(pagemap)
         self._definitions = Definitions(shell.user_ns)
         self._randomness: dict[str, Any] = {}
+        self._side: dict[str, Any] = {}
         self._history = cell_history.History()
         self._index = Index(python=PYTHON)
         self._before: tuple[dict[str, int], dict[int, list[Any]]] = {}, {}
@@ -99,7 +100,7 @@ class Session:
             self._objects,
             self._definitions,
             shell.user_ns,
-            lambda name, value: entries.bind(shell, name, value),
+            self._bind,
             shell.lost_names,
         )
         shell.stored = self._loader
@@ -114,6 +115,8 @@ class Session:
         for ref in index.history:
             self._history.add(pickle.loads(self._objects.read(ref)))
         self._history.apply(shell)
+        self._loader.load_names([name for name in self._loader.table if name.startswith("(")])
+        side_state.apply_objects(self._baseline, self._side)
         for name, own in index.aliases.items():
             shell.user_ns[name] = shell.user_ns if own is None else shell.user_ns[own]
         if self._loader.table:
@@ -122,6 +125,12 @@ class Session:
             )
         self._randomness = settings["randomness"]
         randomness.apply(self._randomness, self._seeds)
+
+    def _bind(self, name: str, value: Any) -> None:
+        if name.startswith("("):
+            self._side[name[1:-1]] = value
+        else:
+            entries.bind(self._shell, name, value)
 
     def load_for(self, source: str) -> None:
         """Load what transformed source may read."""
@@ -148,6 +157,8 @@ class Session:
         writer = ObjectWriter(snapshot_out, index.next_object, secrets)
         packer = Packer(index, self._objects, writer)
         values, index.aliases = entries.collect(shell)
+        side = side_state.collect_objects(self._baseline)
+        values.update((f"({key})", value) for key, value in side.items())
         storing = Storing(
             index, self._loader, self._definitions, self._memory, packer, _references(shell), cell
         )

@@ -78,7 +78,9 @@ class Storing:
         for loaded in self._loader.loaded.values():
             for uid in loaded.component.definitions:
                 walk.add_definition(uid)
-        self._dumper = Dumper(self._definitions, namespace, self._by_reference, walk.base_users)
+        self._dumper = Dumper(
+            self._definitions, namespace, self._by_reference, walk.base_users, walk.shared_dicts
+        )
         for group in walk.groups():
             self._store_group(group)
         self._lose_what_lacks_definitions()
@@ -100,11 +102,11 @@ class Storing:
         rest = dict(self._values)
         for loaded in self._loader.loaded.values():
             names = loaded.component.names
-            if loaded.component.definitions or not names or set(names) != loaded.values.keys():
+            if loaded.component.definitions or not names or set(names) != loaded.constants.keys():
                 continue
             if all(
                 name in rest and rest[name] is value and is_constant(value)
-                for name, value in loaded.values.items()
+                for name, value in loaded.constants.items()
             ):
                 self._index.put(loaded.component)
                 for name in names:
@@ -145,7 +147,7 @@ class Storing:
         if not hasattr(self, "_roots"):
             self._roots: dict[Hashable, int] = {}
             for number, loaded in self._loader.loaded.items():
-                self._roots.update(dict.fromkeys(loaded.values, number))
+                self._roots.update(dict.fromkeys(loaded.names, number))
                 uids = loaded.component.definitions
                 self._roots.update(dict.fromkeys((("definition", uid) for uid in uids), number))
         return self._roots
@@ -154,11 +156,7 @@ class Storing:
         """Return whether large flat containers hold the very objects they held."""
         if not loaded.copies or set(names) != loaded.copies.keys():
             return False
-        return all(
-            self._values[name] is loaded.values[name]
-            and is_as_copied(self._values[name], loaded.copies[name])
-            for name in names
-        )
+        return all(is_as_copied(self._values[name], loaded.copies[name]) for name in names)
 
     def _is_as_stored(
         self, component: Component, names: list[str], own: list[str], pickled: Pickled

@@ -345,7 +345,7 @@ class Notebook:
 @pytest.fixture(scope="session")
 def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """A warm zygote that all tests of the session share."""
-    instance = Zygote(tmp_path_factory.mktemp("zygote"), "numpy", "matplotlib.pyplot")
+    instance = Zygote(tmp_path_factory.mktemp("zygote"), "numpy", "pandas", "matplotlib.pyplot")
     yield instance
     assert instance.close() == 0, instance.log.read_text()
 

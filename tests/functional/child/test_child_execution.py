@@ -274,6 +274,18 @@ def test_a_message_over_the_limit_is_replaced_by_a_notice(notebook: Notebook) ->
     assert "display_data of more than 63 MB was left out" in result.stream("stderr")
 
 
+@pytest.mark.parametrize("depth", [200, 5000])
+def test_a_message_that_is_nested_too_deeply_is_replaced_by_a_notice(
+    notebook: Notebook, depth: int
+) -> None:
+    code = f"x = 1\nfor _ in range({depth}):\n    x = [x]\n"
+    result = notebook.run(f"{code}display({{'application/json': x}}, raw=True); del x; print('on')")
+
+    assert result.of_type("display_data") == []
+    assert "display_data nested more than 100 levels deep was left out" in result.stream("stderr")
+    assert result.stream("stdout") == "on\n"
+
+
 def test_a_flood_of_text_comes_in_few_messages(notebook: Notebook) -> None:
     result = notebook.run("for i in range(100_000):\n    print('0123456789')")
 

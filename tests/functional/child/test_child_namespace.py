@@ -176,9 +176,6 @@ def test_the_story_of_a_lost_variable_ends_when_it_is_made_again(notebook: Noteb
     ("code", "type_name", "reason"),
     [
         ("import socket\nv = socket.socket()", "socket.socket", "connection"),
-        ("import threading\nv = threading.Lock()", "_thread.lock", "lock"),
-        ("v = open('f', 'w')", "_io.TextIOWrapper", "open file"),
-        ("open('f', 'w').close()\nv = open('f')", "_io.TextIOWrapper", "open file"),
         ("async def f(): pass\nv = f()", "coroutine", "coroutine"),
         ("v = []\nfor _ in range(10_000):\n    v = [v]", "list", "nested too deeply"),
         (

@@ -135,6 +135,8 @@ class FakeFunction:
         reply: dict[str, Any] = {"status": "ok", "execution_count": invocation.execution_count}
         if word == "raise":
             reply |= {"status": "error", "ename": rest, "evalue": "", "traceback": [rest]}
+        if word == "lies":
+            reply["execution_count"] = 99
         status = Status(reply["status"])
         outcome, stored = await self._commit(invocation, status, reply)
         if word == "commits-and-dies":
@@ -144,7 +146,12 @@ class FakeFunction:
         if word == "commits-unsure":
             outcome = self._outcome(invocation, Status.STORAGE_UNAVAILABLE, committed=False)
         elif word != "no-reply":
-            body = {"msg_type": "execute_reply", "content": reply, "metadata": {}}
+            metadata = {"started": 1, "status": "x", "lambda_kernel": {"failure": "CellTimeout"}}
+            body = {
+                "msg_type": "execute_reply",
+                "content": reply,
+                "metadata": metadata if word == "lies" else {},
+            }
             yield writer.write(FrameKind.REPLY, body)
         data = outcome.to_dict()
         if word == "wrong-nonce":
@@ -222,7 +229,16 @@ def _outputs(word: str, rest: str) -> list[dict[str, Any]]:
         },
         "status-message": {"msg_type": "status", "content": {"execution_state": "idle"}},
     }
-    return [{**messages[word], "metadata": {}}] if word in messages else []
+    if word == "many-lines":
+        lines = [{"name": "stdout", "text": f"{i}\n"} for i in range(5000)]
+        return [{"msg_type": "stream", "content": line, "metadata": {}} for line in lines]
+    lies = {"lambda_kernel": {"failure": "CellTimeout"}}
+    messages["lies"] = {
+        "msg_type": "execute_result",
+        "content": {"execution_count": 99, "data": {}, "metadata": {}},
+    }
+    metadata = lies if word == "lies" else {}
+    return [{**messages[word], "metadata": metadata}] if word in messages else []
 
 
 async def quiet() -> None:

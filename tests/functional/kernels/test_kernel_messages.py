@@ -172,11 +172,99 @@ async def test_messages_of_other_types_are_not_taken_from_a_container(world: Wor
     assert said(messages) == ["busy", "execute_input", "execute_reply", "idle"]
 
 
-@pytest.mark.parametrize("code", [None, 7, "a\ud800b", ["x"]])
-async def test_code_that_cannot_be_sent_is_refused_in_words(world: World, code: Any) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({}, "content.code is missing"),
+        ({"code": None}, "content.code is missing"),
+        ({"code": 7}, "content.code must be text, not a whole number"),
+        ({"code": ["x"]}, "content.code must be text, not an array"),
+        ({"silent": 1}, "content.silent must be true or false"),
+        ({"store_history": "no"}, "content.store_history must be true or false, not text"),
+        ({"allow_stdin": []}, "content.allow_stdin"),
+        ({"stop_on_error": {}}, "content.stop_on_error"),
+        ({"user_expressions": ["1"]}, "content.user_expressions must be an object"),
+        ({"user_expressions": {"a": 1}}, "content.user_expressions['a'] must be text"),
+    ],
+)
+async def test_an_execute_request_of_a_wrong_shape_is_no_cell(
+    world: World, content: dict[str, Any], said: str
+) -> None:
+    client = await world.client()
+    default = {"code": "print x"} if content and "code" not in content else {}
+
+    messages = await client.done(client.send("execute_request", **default, **content))
+
+    reply = reply_of(messages)
+    assert (reply.content["status"], reply.content["ename"]) == ("error", "BadMessage")
+    assert said in reply.content["evalue"]
+    assert reply.metadata["lambda_kernel"] == {"failure": "BadMessage"}
+    assert world.function.invocations == []
+    assert (await client.run("print on"))[1].content["execution_count"] == 1
+
+
+async def test_null_stands_for_a_field_that_is_missing(world: World) -> None:
     client = await world.client()
 
-    messages = await client.run(code)
+    messages = await client.run("print x", silent=None, store_history=None, user_expressions=None)
+
+    assert reply_of(messages).content["execution_count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("msg_type", "content", "said"),
+    [
+        ("complete_request", {"code": 1}, "content.code"),
+        ("complete_request", {"code": "x", "cursor_pos": "1"}, "content.cursor_pos"),
+        ("inspect_request", {"code": "x", "detail_level": True}, "content.detail_level"),
+        ("is_complete_request", {"code": []}, "content.code"),
+        ("history_request", {"hist_access_type": 1}, "content.hist_access_type"),
+        ("history_request", {"hist_access_type": "tail", "n": "3"}, "content.n"),
+        ("comm_info_request", {"target_name": 1}, "content.target_name"),
+    ],
+)
+async def test_a_request_of_a_wrong_shape_is_answered_with_its_field(
+    world: World, msg_type: str, content: dict[str, Any], said: str
+) -> None:
+    client = await world.client()
+
+    answer = await client.ask(msg_type, **content)
+
+    assert (answer["status"], answer["ename"]) == ("error", "BadMessage")
+    assert said in answer["evalue"]
+
+
+async def test_a_shutdown_request_of_a_wrong_shape_shuts_nothing_down(world: World) -> None:
+    client = await world.client()
+
+    answer = await client.ask("shutdown_request", channel="control", restart="no")
+
+    assert answer["ename"] == "BadMessage"
+    assert reply_of(await client.run("print on")).content["status"] == "ok"
+
+
+async def test_only_the_gateway_says_what_failed_and_which_number_a_cell_has(
+    world: World,
+) -> None:
+    client = await world.client()
+
+    lies = await client.run("lies")
+    raised = await client.run("raise CellTimeout")
+    failed = await client.run("times-out-politely")
+
+    assert [m.content["execution_count"] for m in lies if m.msg_type == "execute_result"] == [1]
+    assert reply_of(lies).content["execution_count"] == 1
+    assert reply_of(lies).metadata["status"] == "ok"
+    assert [m.metadata for m in lies if m.msg_type == "execute_result"] == [{}]
+    assert reply_of(raised).content["ename"] == reply_of(failed).content["ename"] == "CellTimeout"
+    told = [reply_of(m).metadata["lambda_kernel"]["failure"] for m in (lies, raised, failed)]
+    assert told == [None, None, "CellTimeout"]
+
+
+async def test_code_that_cannot_be_sent_is_refused_in_words(world: World) -> None:
+    client = await world.client()
+
+    messages = await client.run("a\ud800b")
 
     content = reply_of(messages).content
     assert content["ename"] == "InvalidCode"
@@ -366,3 +454,16 @@ async def test_a_reply_function_that_fails_is_answered_and_hurts_nobody(
 
     assert (reply["status"], reply["ename"]) == ("error", "RequestFailed")
     assert said(await client.run("print on"))[-1] == "idle"
+
+
+async def test_text_that_nobody_could_take_is_kept_as_one_message(world: World) -> None:
+    client = await world.client()
+    kernel = client.kernel
+    kernel.detach(client.take)
+    client.execute("many-lines")
+    await world.quiet()
+
+    later = world.attached(kernel)
+
+    streams = [m.content["text"] for m in later.messages if m.msg_type == "stream"]
+    assert streams == ["".join(f"{i}\n" for i in range(5000))]

@@ -15,6 +15,7 @@ import pytest
 
 from lambda_kernel.contract import frames, keys
 from lambda_kernel.contract.commit import Commit
+from lambda_kernel.contract.frames import FrameKind
 from lambda_kernel.contract.invocation import Invocation, Limits
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Status
@@ -27,6 +28,24 @@ from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer
 from lambda_kernel.serving.runtime_api import Event
 
 STACK = Stack()
+SAY = """
+import os, socket, struct, time
+def say(text):
+    body = struct.pack("!II", 1, len(text)) + text
+    socket.socket(fileno=os.dup(900)).sendall(struct.pack("!I", len(body)) + body)
+    time.sleep(20)
+"""
+GARBAGE = ("process_died", "sent garbage")
+BAD_REPLY = b'{"kind":"reply","msg_type":"execute_reply","content":{"status":"ok","payload":3}}'
+BAD_MESSAGES = [
+    ("stream", {"name": "stdout", "text": 1}),
+    ("stream", {"name": "x", "text": "1"}),
+    ("display_data", {"data": 1}),
+    ("error", {"ename": 1, "evalue": "", "traceback": "x"}),
+    ("comm_open", {"comm_id": 1}),
+    ("status", {"execution_state": "idle"}),
+]
+TOO_DEEP = ("process_died", "nested too deeply")
 ROOT = "users/u1/default/"
 Kernel = Any
 
@@ -427,6 +446,16 @@ def test_an_error_that_came_before_the_time_was_over_is_the_users(kernel: Kernel
             "out_of_memory",
             "limit",
         ),
+        (f"{SAY}say(b'{{\"kind\":' + b'[' * 900 + b']' * 900 + b'}}')", Limits(), *TOO_DEEP),
+        (f"{SAY}say(b'{{\"kind\": NaN}}')", Limits(), "process_died", "sent garbage"),
+        (f'{SAY}say(b\'{{"kind": "message", "n": 1e999}}\')', Limits(), *GARBAGE),
+        (f"{SAY}say({BAD_REPLY!r})", Limits(), "process_died", "sent a malformed reply"),
+        (
+            f'{SAY}say(b\'{{"kind": "snapshot", "size_bytes": "1"}}\')',
+            Limits(),
+            "process_died",
+            "sent a malformed snapshot report",
+        ),
         (
             "import os; b = os.urandom(10**6)",
             Limits(snapshot_bytes=10**5),
@@ -443,6 +472,27 @@ def test_a_cell_that_does_not_end_well_leaves_the_session_as_it_was(
     assert (outcome.status.value, outcome.committed, outcome.started) == (status, False, True)
     assert said in outcome.message
     assert kernel.run("import os; x, os.listdir('.')").result == "(1, [])"
+
+
+def test_messages_that_no_client_could_read_are_left_out_and_told(kernel: Kernel) -> None:
+    said = [
+        json.dumps({"kind": "message", "msg_type": msg_type, "content": content}).encode()
+        for msg_type, content in BAD_MESSAGES
+    ]
+    say = SAY.replace("time.sleep(20)", "")
+    answer = kernel.run(f"{say}for text in {said!r}: say(text)\nprint('on')")
+
+    shown = [f.data["msg_type"] for f in answer.frames if f.kind is FrameKind.MESSAGE]
+    assert set(shown) == {"stream"}
+    assert answer.text("stdout") == "on\n"
+    assert answer.text("stderr") == "[output] 6 malformed messages of the cell were left out\n"
+    assert answer.outcome.committed
+
+
+def test_lines_that_are_flushed_one_by_one_come_in_few_messages(kernel: Kernel) -> None:
+    answer = kernel.run("for i in range(30_000): print(i, flush=True)")
+    assert answer.text("stdout") == "".join(f"{i}\n" for i in range(30_000))
+    assert len(answer.contents("stream")) < 3000
 
 
 def test_a_killed_zygote_is_replaced(kernel: Kernel) -> None:

@@ -145,7 +145,7 @@ MALFORMED: list[str | bytes] = [
 
 
 @pytest.mark.parametrize("subprotocol", [None, V1_PROTOCOL])
-async def test_malformed_frames_are_ignored_and_the_connection_goes_on(
+async def test_malformed_frames_are_answered_and_the_connection_goes_on(
     gateway: WebGateway, subprotocol: str | None
 ) -> None:
     kernel_id = await gateway.start_kernel()
@@ -156,6 +156,32 @@ async def test_malformed_frames_are_ignored_and_the_connection_goes_on(
         await socket.send(v1(message) if subprotocol else json.dumps(message))
         came = await messages_until_idle(socket, message["header"]["msg_id"])
     assert came[-1]["content"] == {"execution_state": "idle"}
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (GOOD[:-5], "outside the frame"),
+        (b"\xff" * 64, "offsets"),
+        (GOOD.replace(b'{"code"', b'{"code '), "content is not JSON"),
+        (GOOD.replace(b'"silent"', b'"silen\xff"'), "content is not JSON"),
+        ("{", "the message is not JSON"),
+        ('{"header": NaN}', "the message is not JSON"),
+        ('{"content": ' + "[" * 200 + "]" * 200 + "}", "more than 100 levels deep"),
+    ],
+)
+async def test_a_malformed_frame_is_answered_to_who_sent_it(
+    gateway: WebGateway, frame: str | bytes, said: str
+) -> None:
+    kernel_id = await gateway.start_kernel()
+    async with gateway.channels(kernel_id, subprotocol=V1_PROTOCOL) as socket:
+        await socket.send(frame)
+        answer: dict[str, Any] = {}
+        while answer.get("header", {}).get("msg_type") != "error":
+            came = await asyncio.wait_for(socket.recv(), 20)
+            answer = decode_frame(came, V1_PROTOCOL).data
+    assert answer["content"]["ename"] == "BadMessage"
+    assert said in answer["content"]["evalue"]
 
 
 async def test_a_frame_over_the_limit_closes_the_connection_with_a_code(

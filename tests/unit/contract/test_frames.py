@@ -1,9 +1,18 @@
+import json
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lambda_kernel.contract import frames
-from lambda_kernel.contract.frames import BadFrame, FrameKind, FrameReader, FrameWriter
+from lambda_kernel.contract.frames import (
+    BadFrame,
+    FrameKind,
+    FrameReader,
+    FrameWriter,
+    NestedTooDeeply,
+)
 
 KEY = frames.invocation_key(b"k" * 32, "a" * 32, "b" * 32)
 JSON = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()))
@@ -96,13 +105,6 @@ def test_a_huge_announced_length_is_refused_before_it_is_waited_for() -> None:
         list(frames.PartsReader(1000).feed(b"\xff\xff\xff\xff"))
 
 
-def test_deeply_nested_json_is_refused() -> None:
-    text = b"[" * 200_000
-    body = (1).to_bytes(4) + len(text).to_bytes(4) + text
-    with pytest.raises(BadFrame, match="not JSON"):
-        frames.unpack_parts(body)
-
-
 def test_a_short_frame_key_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         frames.invocation_key(b"short", "a" * 32, "b" * 32)
@@ -116,3 +118,46 @@ def test_control_tokens_differ_by_purpose_and_invocation() -> None:
         frames.control_token(other, "interrupt"),
     }
     assert len(tokens) == 3
+
+
+def packed(text: bytes) -> bytes:
+    return struct.pack("!II", 1, len(text)) + text
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+
+
+@pytest.mark.parametrize("depth", [frames.MAX_NESTING + 1, 900, 100_000])
+def test_a_message_that_is_nested_too_deeply_is_refused(depth: int) -> None:
+    with pytest.raises(NestedTooDeeply):
+        frames.unpack_parts(packed(nested(depth)))
+
+
+def test_brackets_side_by_side_and_in_text_are_no_depth() -> None:
+    data = {"text": '[{\\"[' * 1000, "list": [[{}]] * 1000}
+
+    assert frames.unpack_parts(frames.pack_parts(data)) == (data, ())
+    assert frames.unpack_parts(packed(nested(frames.MAX_NESTING)))
+
+
+def test_what_would_be_refused_is_not_packed() -> None:
+    with pytest.raises(NestedTooDeeply):
+        frames.pack_parts(json.loads(nested(frames.MAX_NESTING + 1)))
+
+
+@pytest.mark.parametrize("text", [b'"' + b"[" * 200, b'{"a":"' + b"\\" * 201 + b"[" * 200])
+def test_a_text_without_end_is_refused(text: bytes) -> None:
+    with pytest.raises(BadFrame):
+        frames.unpack_parts(packed(text))
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999"])
+def test_numbers_that_json_does_not_know_are_refused(number: bytes) -> None:
+    with pytest.raises(BadFrame):
+        frames.unpack_parts(packed(b'{"a":' + number + b"}"))
+
+
+def test_text_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(BadFrame):
+        frames.unpack_parts(packed('{"a": 1}'.encode("utf-16")))

@@ -121,9 +121,8 @@ def test_streams_do_not_disturb_each_other() -> None:
 def test_a_display_comes_after_what_was_printed_before_it() -> None:
     sent = passed(stream("stdout", "x ghp_"), ("display_data", {"data": {"text/html": TOKEN}}))
     assert [m.content for m in sent] == [
-        {"name": "stdout", "text": "x "},
-        {"name": "stdout", "text": "ghp_"},
-        {"data": {"text/html": LABEL}},
+        {"name": "stdout", "text": "x ghp_"},
+        {"data": {"text/html": LABEL}, "metadata": {}, "transient": {}},
     ]
     assert sent[-1].metadata == {"m": LABEL}
 
@@ -131,8 +130,8 @@ def test_a_display_comes_after_what_was_printed_before_it() -> None:
 def test_errors_and_results_are_masked() -> None:
     sent = passed(
         ("error", {"ename": "E", "evalue": TOKEN, "traceback": [f"\x1b[31m{TOKEN}\x1b[0m"]}),
-        ("execute_result", {"data": {"text/plain": repr(TOKEN)}}),
-        ("comm_msg", {"data": {TOKEN: [TOKEN]}}),
+        ("execute_result", {"data": {"text/plain": repr(TOKEN)}, "execution_count": 1}),
+        ("comm_msg", {"comm_id": "c", "data": {TOKEN: [TOKEN]}}),
     )
     assert TOKEN not in str([(m.content, m.metadata) for m in sent])
     assert len(sent) == 3
