@@ -78,6 +78,7 @@ async def _run(options: argparse.Namespace, extra: list[str]) -> int:
     check_writable(output)
     progress = CellProgress()
     async with _some_gateway(options) as endpoint:
+        from kernel_gateway.kernels.options import FROM, WORKSPACE
         from kernel_gateway.web.notebook_run import run_notebook
 
         try:
@@ -86,7 +87,7 @@ async def _run(options: argparse.Namespace, extra: list[str]) -> int:
                 notebook,
                 kernel_name=options.kernel_name,
                 timeout_s=options.timeout,
-                env={"LAMBDA_KERNEL_WORKSPACE": options.workspace},
+                env={WORKSPACE: options.workspace, FROM: options.source},
                 report=progress.begin,
             )
         finally:

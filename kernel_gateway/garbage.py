@@ -5,7 +5,7 @@ Cells commit meanwhile, here and in other gateways, and nobody holds a lock. It 
 - a chunk is named either by a commit that wrote it (its key has that day, and the day is over for
   longer than any cell can take), or by one whose parent names it too;
 - the parent of whatever runs is not deleted: it is the newest of its kernel, or it left retention
-  a shorter time ago than a cell can take;
+  a shorter time ago than a cell can take, or a kernel's record says that it was forked there;
 - nobody writes to a chunk's key again once its day is over: what is garbage stays garbage.
 """
 
@@ -22,7 +22,7 @@ from kernel_gateway.kernels.record import RecordStore
 from kernel_gateway.objects import ListedObject, ObjectStore
 from kernel_gateway.retention import DAY_S, Retention
 from lambda_kernel.contract.commit import Commit
-from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.keys import Stack, commit_key
 from lambda_kernel.contract.schema import InvalidField
 
 logger = logging.getLogger(__name__)
@@ -90,8 +90,9 @@ class GarbageCollector:
         async with self._running:
             # First: a kernel that is made later has commits that are younger than any limit.
             kernels = set(await self._records.kernel_ids())
+            origins = await self._origins(kernels)
             async for scope in self._scopes():
-                await self._collect_scope(scope, kernels, report, dry_run=dry_run)
+                await self._collect_scope(scope, kernels, origins, report, dry_run=dry_run)
         if not dry_run:
             logger.info(
                 "garbage was collected",
@@ -109,6 +110,27 @@ class GarbageCollector:
             except StorageError:
                 logger.warning("garbage could not be collected", exc_info=True)
             await asyncio.sleep(interval_s)
+
+    async def _origins(self, kernel_ids: Iterable[str]) -> set[str]:
+        """Return the keys of the commits that kernels were forked at (raises StorageError)."""
+        found = await asyncio.gather(*(self._origin(kernel_id) for kernel_id in kernel_ids))
+        return {key for key in found if key is not None}
+
+    async def _origin(self, kernel_id: str) -> str | None:
+        async with self._at_once:
+            try:
+                record, _ = await self._records.read(kernel_id)
+            except NotFound:
+                return None
+            except StorageError as problem:
+                if isinstance(problem.__cause__, InvalidField):
+                    # Not even the gateway can start from it.
+                    return None
+                raise
+        if record.origin is None:
+            return None
+        scope = record.options.scope_of(record.owner, kernel_id)
+        return commit_key(scope, record.origin.kernel_id, record.origin.head.seq)
 
     async def _scopes(self) -> AsyncIterator[_ScopeListing]:
         # In key order the chunks of a scope come before its commits: what commits later is seen.
@@ -137,7 +159,13 @@ class GarbageCollector:
         return ended + self._retention.grace_s <= self._now()
 
     async def _collect_scope(
-        self, scope: _ScopeListing, kernels: set[str], report: GarbageReport, *, dry_run: bool
+        self,
+        scope: _ScopeListing,
+        kernels: set[str],
+        origins: set[str],
+        report: GarbageReport,
+        *,
+        dry_run: bool,
     ) -> None:
         kept: list[ListedObject] = []
         gone: list[ListedObject] = []
@@ -148,6 +176,7 @@ class GarbageCollector:
             if expired and kernel_id in kernels:
                 tail = await self._tail(chain)
                 expired = [entry for entry in expired if entry.key not in tail]
+            expired = [entry for entry in expired if entry.key not in origins]
             keys = {entry.key for entry in expired}
             gone += expired
             kept += [entry for entry in chain if entry.key not in keys]

@@ -113,6 +113,13 @@ def _add_run(commands: Any) -> None:
         "--output", metavar="OUT.ipynb", type=Path, help="where it is written (in place)"
     )
     parser.add_argument("--kernel-name", metavar="NAME", help="kernelspec (the notebook's own)")
+    parser.add_argument(
+        "--from",
+        metavar="KERNEL[@CELL]",
+        dest="source",
+        default="",
+        help="begin with the variables that a kernel has, or had after a cell (none)",
+    )
     parser.add_argument("--timeout", metavar="S", type=_seconds, help="seconds for one cell")
     _add_client_options(parser)
     parser.set_defaults(command="run", parser=parser)

@@ -37,6 +37,7 @@ from lambda_kernel.child.losses import Loss, story  # noqa: E402
 from lambda_kernel.child.session import CellSession, CellStream  # noqa: E402
 from lambda_kernel.child.state import entries  # noqa: E402
 from lambda_kernel.child.state.loading import Loader  # noqa: E402
+from lambda_kernel.child.state_magics import StateMagics  # noqa: E402
 
 logger = logging.getLogger(__name__)
 
@@ -227,7 +228,7 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
     kernel.cell_shell.displayhook.get_execution_count = lambda: kernel.cell_shell.execution_count
     # ipykernel's application loads it, so that %store is there.
     kernel.cell_shell.extension_manager.load_extension("storemagic")
-    kernel.cell_shell.register_magics(InvocationMagics)
+    kernel.cell_shell.register_magics(InvocationMagics, StateMagics)
     sys.stdout = CellStream("stdout", channel, 1)
     sys.stderr = CellStream("stderr", channel, 2)
     return kernel

@@ -84,6 +84,7 @@ class Commit:
     A *void* commit holds its ``seq`` so that no late writer can take it: the cell is lost and the
     state is that of ``parent``. ``outcome`` is None only there; else it is the outcome as it
     was just before the commit, which cannot hold its own digest: ``adopt`` completes it.
+    ``parent_kernel_id`` names the kernel that ``parent`` is a commit of, where it is another.
     """
 
     schema: int = SCHEMA
@@ -91,6 +92,7 @@ class Commit:
     scope_hash: str
     seq: int
     parent: Head | None
+    parent_kernel_id: str | None = None
     void: bool = False
     request_id: str
     execution_count: int

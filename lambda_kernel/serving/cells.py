@@ -27,7 +27,7 @@ from lambda_kernel.contract.cell_protocol import (
 from lambda_kernel.contract.frames import BadFrame, PartsReader
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.isolation import shared_memory
-from lambda_kernel.serving import child_messages, sampling, sweep
+from lambda_kernel.serving import child_messages, control, sampling, sweep
 from lambda_kernel.serving.child_messages import CellEnd, ChildMessage
 from lambda_kernel.serving.errors import (
     CellEnded,
@@ -54,6 +54,8 @@ REAP_WAIT_S = 0.5
 """For the zygote to report a child that is dead; then it is woken, in case a cell stopped it."""
 REAP_PATIENCE_S = 3.0
 """For a zygote that was woken: on a busy machine the end of namespaces takes its time."""
+INTERRUPT_GRACE_S = 10.0
+"""For a cell that was interrupted to end and to store its variables."""
 READ_BYTES = 256 * 1024
 DRAIN_READS = 1024
 
@@ -67,13 +69,15 @@ class CellLimitsInForce:
     """What ends a cell from outside.
 
     Attributes:
-        deadline: when, on the clock.
+        deadline: when it is interrupted, on the clock.
+        kill_by: when it is killed, if it is not over by then.
         timeout_s: the time it had, for people.
         memory_bytes: of its processes together.
-        interrupt: descriptor that becomes readable when somebody wants it to end.
+        interrupt: descriptor of an `InterruptWatch`.
     """
 
     deadline: float
+    kill_by: float
     timeout_s: float
     memory_bytes: int
     interrupt: int
@@ -118,6 +122,8 @@ class CellRun:
         self._reply: ChildMessage | None = None
         self._snapshot: SnapshotReport | None = None
         self._ended: CellEnded | None = None
+        self._asked: CellEnded | None = None
+        self._ends_by = limits.deadline
         self._reap_by: float | None = None
         self._fork_by = 0.0
         self._woken = False
@@ -201,7 +207,7 @@ class CellRun:
         self._fork_by = self._clock() + FORK_WAIT_S
         while self._status is None and not self._gone:
             now = self._clock()
-            ends = self._limits.deadline
+            ends = self._ends_by
             if self._reap_by is not None:
                 ends = self._reap_by + (REAP_PATIENCE_S if self._woken else 0.0)
             if self._pid is None:
@@ -233,8 +239,11 @@ class CellRun:
         elif self._pid is None and now >= self._fork_by:
             # Stopped by an earlier cell, or busy with an import that does not end.
             self._gone = True
-        elif now >= self._limits.deadline:
-            self._end(CellTimeout(f"the cell did not finish within {self._limits.timeout_s:g} s"))
+        elif now >= self._ends_by and self._asked is not None:
+            self._end(self._asked)
+        elif now >= self._ends_by:
+            reason = f"the cell did not finish within {self._limits.timeout_s:g} s"
+            self._ask(CellTimeout(reason), self._limits.kill_by)
 
     def _drain(self) -> None:
         # Bounded: a process that the cell left behind may go on writing until the sweep.
@@ -248,6 +257,9 @@ class CellRun:
             raise ZygoteGone
         if self._ended is not None:
             raise self._ended if self.started else _before_its_start(self._ended)
+        if self._asked is not None and not self._is_complete:
+            # It died of the interrupt.
+            raise self._asked if self.started else _before_its_start(self._asked)
         if self._reply is None:
             raise CellProcessDied(f"the cell's process ended before it replied: {self._death()}")
         if self._kind == "execute" and self._snapshot is None:
@@ -327,9 +339,9 @@ class CellRun:
                 self.started = True
                 self._on_started()
         elif kind == ChildKind.MESSAGE:
-            self._output.message(data, buffers)
+            self._output.message(self._explained(data), buffers)
         elif kind == ChildKind.REPLY and self._reply is None:
-            self._reply = child_messages.reply(data, self._kind)
+            self._reply = child_messages.reply(self._explained(data), self._kind)
             if self._reply is None:
                 self._end(CellProcessDied("the cell's process sent a malformed reply"))
         elif kind == ChildKind.SNAPSHOT and self._snapshot is None:
@@ -340,6 +352,12 @@ class CellRun:
             self._failed(data)
         else:
             self._output.dropped_count += 1
+
+    def _explained(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Name the time limit where that is why the user's code was interrupted."""
+        if not isinstance(self._asked, CellTimeout):
+            return data
+        return child_messages.timed_out(data, str(self._asked))
 
     def _failed(self, data: dict[str, Any]) -> None:
         text = str(data.get("message", ""))[: child_messages.MAX_TEXT]
@@ -376,9 +394,14 @@ class CellRun:
         return True
 
     def _interrupted(self) -> bool:
-        self._unwatch(self._limits.interrupt)
-        self._end(CellInterrupted("the cell was interrupted: its process was killed"))
-        return False
+        reason = CellInterrupted("the cell was interrupted: its process was killed")
+        if control.is_order_to_kill(self._limits.interrupt):
+            self._unwatch(self._limits.interrupt)
+            self._end(reason)
+        else:
+            grace_ends = self._clock() + INTERRUPT_GRACE_S
+            self._ask(reason, min(grace_ends, self._limits.kill_by))
+        return True
 
     def _sample(self) -> None:
         if self._pid is None or self._reap_by is not None:
@@ -398,6 +421,18 @@ class CellRun:
                     f"the limit is {self._limits.memory_bytes / 1e6:.0f} MB"
                 )
             )
+
+    def _ask(self, reason: CellEnded, kill_by: float) -> None:
+        """Interrupt the user's code, which then commits; ``reason`` is why, if it does not end."""
+        if self._pid is None:
+            self._end(reason)
+            return
+        self._asked = self._asked or reason
+        self._ends_by = kill_by
+        # A process that was stopped takes no interrupt.
+        for number in (signal.SIGINT, signal.SIGCONT):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, number)
 
     def _end(self, reason: CellEnded) -> None:
         """Kill the cell and remember why; the loop goes on until it is reaped."""

@@ -23,6 +23,9 @@ REPLY_TYPES = {
     "probe": "probe_reply",
 }
 
+INTERRUPT_NAMES = ("KeyboardInterrupt", "CancelledError")
+"""What code raises that is interrupted, or awaits something then."""
+
 MAX_LOST = 1_000
 MAX_TEXT = 2_000
 
@@ -99,6 +102,25 @@ def snapshot(data: dict[str, Any]) -> SnapshotReport | None:
         return SnapshotReport.from_dict(short)
     except InvalidField:
         return None
+
+
+def timed_out(data: dict[str, Any], reason: str) -> dict[str, Any]:
+    """Return an error of code that was interrupted at its time limit as that of the limit.
+
+    Args:
+        data: a message or a reply; what is no error is returned as it is.
+        reason: which limit.
+    """
+    content = data.get("content")
+    if not isinstance(content, dict) or "ename" not in content:
+        return data
+    text = f"{reason} and was interrupted: variables and files up to the interrupt are kept"
+    if content["ename"] not in INTERRUPT_NAMES:
+        text += f"; its own error was {content['ename']}: {content.get('evalue', '')}"
+    traceback = content.get("traceback")
+    lines = [*(traceback if isinstance(traceback, list) else ()), f"CellTimeout: {text}"]
+    content = {**content, "ename": "CellTimeout", "evalue": text, "traceback": lines}
+    return {**data, "content": content}
 
 
 def size_of(value: Any) -> int:

@@ -133,6 +133,7 @@ def _commit(cell: Cell, after: Tree) -> None:
         scope_hash=invocation.scope.hash,
         seq=invocation.seq,
         parent=invocation.parent_head,
+        parent_kernel_id=invocation.parent_kernel_id,
         request_id=invocation.request_id,
         execution_count=invocation.execution_count,
         files=storing.committed_files(cell.plan, after, cell.mirrored, cell.stored),

@@ -42,7 +42,7 @@ class Cell:
         invocation: what is asked.
         event: how Lambda handed it over.
         begun: when it began, on the clock.
-        deadline: when user code must have ended, on the clock.
+        deadline: when user code is interrupted, on the clock.
         writer: numbers and authenticates frames.
         key: of this invocation's frames and control objects.
         response: where they go.

@@ -53,16 +53,18 @@ class Snapshots:
             StorageUnavailable: it cannot be read.
         """
         head = invocation.parent_head
+        kernel_id = invocation.parent_kernel_id or invocation.kernel_id
         stored = invocation.manifest_bytes()
         while head is not None:
             if stored is None:
-                key = keys.commit_key(invocation.scope, invocation.kernel_id, head.seq)
+                key = keys.commit_key(invocation.scope, kernel_id, head.seq)
                 stored = self._shelf.store.get(self._shelf.bucket, key)
-            commit = _checked_commit(invocation, head, stored)
+            commit = _checked_commit(invocation.scope, kernel_id, head, stored)
             if not commit.void:
                 return commit
             # The state of a void commit is that of its parent.
             head, stored = commit.parent, None
+            kernel_id = commit.parent_kernel_id or kernel_id
         return None
 
     def open(self, scope: Scope, namespace: Namespace) -> SessionObjects:
@@ -196,7 +198,7 @@ def _blob(part: Blob | Span) -> Blob:
     return part
 
 
-def _checked_commit(invocation: Invocation, head: Head, stored: bytes) -> Commit:
+def _checked_commit(scope: Scope, kernel_id: str, head: Head, stored: bytes) -> Commit:
     if digest_of(stored) != head.digest:
         raise InvalidRequest("the parent commit does not have the digest that was named")
     try:
@@ -204,6 +206,6 @@ def _checked_commit(invocation: Invocation, head: Head, stored: bytes) -> Commit
     except InvalidField as error:
         raise InvalidRequest(f"the parent commit cannot be read: {error}") from error
     named = (commit.scope_hash, commit.kernel_id, commit.seq)
-    if named != (invocation.scope.hash, invocation.kernel_id, head.seq):
+    if named != (scope.hash, kernel_id, head.seq):
         raise InvalidRequest("the parent commit belongs to another session")
     return commit

@@ -14,7 +14,7 @@ from lambda_kernel.contract.session_policy import duration_s, session_policy
 from lambda_kernel.serving import homes, leftovers, mirror, trees
 from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
 from lambda_kernel.serving.child_messages import CellEnd
-from lambda_kernel.serving.control import INTERRUPT, InterruptWatch
+from lambda_kernel.serving.control import INTERRUPT, KILL, InterruptTokens, InterruptWatch
 from lambda_kernel.serving.errors import CellProcessDied, CellTimeout, InvalidRequest
 from lambda_kernel.serving.line import Cell
 from lambda_kernel.serving.paging import Pager
@@ -72,6 +72,9 @@ def _bring_in(cell: Cell) -> None:
     finally:
         listed, home_head, _ = pool.wait_all(waiting)
     committed = None if cell.parent is None else cell.parent.home_head
+    if invocation.parent_kernel_id is not None:
+        # A fork begins with the HOME of today, which may be long after that commit.
+        committed = None
     container.homes.make_room(listed.size_bytes)
     restoring = pool.start(container.homes.restore, scope, home_head, committed)
     try:
@@ -118,12 +121,16 @@ def run(cell: Cell) -> None:
         container.store,
         container.settings.stack.overflow,
         keys.control_prefix(invocation.request_id) + INTERRUPT,
-        frames.control_token(cell.key, INTERRUPT),
+        InterruptTokens(
+            interrupt=frames.control_token(cell.key, INTERRUPT),
+            kill=frames.control_token(cell.key, KILL),
+        ),
     )
     cell.ran = True
     with watch.start(container.pool), closing(cell.output):
         limits = CellLimitsInForce(
             deadline=cell.deadline,
+            kill_by=cell.deadline + invocation.limits.commit_grace_s / 2,
             timeout_s=invocation.limits.timeout_s - invocation.limits.commit_grace_s,
             memory_bytes=min(invocation.limits.memory_bytes, container.settings.memory_bytes),
             interrupt=watch.fileno(),

@@ -11,10 +11,15 @@ import pytest
 
 from kernel_gateway.errors import StorageError
 from kernel_gateway.garbage import GarbageCollector, GarbageReport
+from kernel_gateway.kernels.identity import Identity
+from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.kernels.position import Origin
+from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.objects import ListedObject, MemoryObjectStore
 from kernel_gateway.retention import DAY_S, Retention
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.commit import Blob, Commit, Namespace, StoredObject
+from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Outcome, Status
 from lambda_kernel.contract.scope import Scope
@@ -266,3 +271,27 @@ async def test_collecting_goes_on_after_storage_failed(bucket: Bucket) -> None:
     await bucket.store.deleted.wait()
     task.cancel()
     assert bucket.left == []
+
+
+async def test_the_commit_that_a_kernel_was_forked_at_stays_with_the_kernel(bucket: Bucket) -> None:
+    await bucket.kernel()
+    for seq in (1, 2, 3):
+        await bucket.commit(seq, await bucket.chunk(f"of-{seq}"))
+    record = KernelRecord(
+        kernel_id=OTHER,
+        spec_name="lambda-python",
+        owner=Identity(user="u1"),
+        options=KernelOptions(),
+        workdir_name="0" * 32,
+        created="2026-01-01T00:00:00.000000Z",
+        floor_seq=2,
+        origin=Origin(kernel_id=KERNEL, head=Head(seq=2, digest="0" * 64), execution_count=2),
+    )
+    await bucket.store.put(STACK.records, keys.kernel_record_key(OTHER), record.to_bytes())
+    bucket.time += 40 * DAY_S
+    await bucket.collect()
+    assert bucket.left == ["of-2", "of-3", *seqs(2, 3)]
+
+    await bucket.store.delete(STACK.records, keys.kernel_record_key(OTHER))
+    await bucket.collect()
+    assert bucket.left == ["of-3", *seqs(3)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -148,6 +148,7 @@ class Index:
         history: where the inputs of earlier cells are, oldest first.
         aliases: names of the namespace itself (None), of ``In`` and of ``Out``.
         lost: names that could not be carried, and why.
+        changed: what the newest cell did to names: added, changed, removed or lost.
     """
 
     python: str
@@ -160,6 +161,7 @@ class Index:
     history: list[Ref] = field(default_factory=list)
     aliases: dict[str, str | None] = field(default_factory=dict)
     lost: dict[str, Loss] = field(default_factory=dict)
+    changed: dict[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Return the stored form."""
@@ -174,6 +176,7 @@ class Index:
             "history": self.history,
             "aliases": self.aliases,
             "lost": {name: loss.to_dict() for name, loss in self.lost.items()},
+            "changed": self.changed,
         }
         return json.dumps(data, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
@@ -211,6 +214,7 @@ class Index:
             history=[Ref(*ref) for ref in data["history"]],
             aliases=data["aliases"],
             lost={name: Loss(**loss) for name, loss in data["lost"].items()},
+            changed=data.get("changed", {}),
         )
 
     def component(self, number: int) -> Component:
@@ -234,6 +238,24 @@ class Index:
     def stored_names(self) -> dict[str, int]:
         """Return the number of its component for each name."""
         return {name: row[_NUMBER] for row in self.rows.values() for name in row[_NAMES]}
+
+    def changes_since(
+        self, names: Mapping[str, int], rows: Mapping[int, list[Any]]
+    ) -> dict[str, str]:
+        """Return what became of names: added, changed or removed.
+
+        Args:
+            names: the numbers of their components before.
+            rows: the components of then; one that is still there has not changed.
+        """
+        now = {name: row for row in self.rows.values() for name in row[_NAMES]}
+        changes = {name: "removed" for name in names if name not in now}
+        for name, row in now.items():
+            if name not in names:
+                changes[name] = "added"
+            elif rows[names[name]] is not row:
+                changes[name] = "changed"
+        return changes
 
     def homes(self) -> dict[str, int]:
         """Return the number of its component for each definition."""

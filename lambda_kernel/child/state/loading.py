@@ -150,6 +150,15 @@ class Loader:
         """Return stored bytes (raises as StoredObjects.fetch does)."""
         return self._objects.read(ref)
 
+    def stored_object(self, object_id: int) -> memoryview:
+        """Return a whole stored object (raises as StoredObjects.fetch does)."""
+        return self._objects.mapped(object_id).view
+
+    @property
+    def index(self) -> Index:
+        """What is stored of the session."""
+        return self._index
+
     def rename(self, old: str, new: str) -> None:
         """Give a stored name that is not loaded another one; ``new`` is overwritten."""
         number = self.table.pop(old)

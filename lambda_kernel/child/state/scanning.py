@@ -18,7 +18,7 @@ _NAMESPACE_ATTRIBUTES = frozenset(
     {"user_ns", "f_globals", "f_locals", "user_global_ns", "__dict__"}
 )
 _NAMESPACE_MAGICS = frozenset(
-    {"who", "who_ls", "whos", "psearch", "reset_selective", "store", "xdel", "state", "macro"}
+    {"who", "who_ls", "whos", "psearch", "reset_selective", "store", "xdel", "macro"}
 )
 
 

@@ -67,6 +67,7 @@ class Session:
         self._side: dict[str, Any] = {}
         self._history = cell_history.History()
         self._index = Index(python=PYTHON)
+        self._before: tuple[dict[str, int], dict[int, list[Any]]] = {}, {}
         self._loader: Loader
         self._objects: StoredObjects
 
@@ -103,6 +104,7 @@ class Session:
             shell.lost_names,
         )
         shell.stored = self._loader
+        self._before = dict(self._loader.table), dict(index.rows)
         settings: dict[str, Any] = {"randomness": {}}
         if index.settings is not None:
             self._objects.fetch({ref.object_id for ref in (index.settings, *index.history)})
@@ -167,6 +169,8 @@ class Session:
             tell(name, loss)
         known = {n: k for n, k in shell.lost_names.items() if n not in shell.user_ns}
         index.lost = known | lost
+        changes = index.changes_since(*self._before) | dict.fromkeys(lost, "lost")
+        index.changed = {name: what for name, what in changes.items() if entries.label(name)}
         index.cell, index.python = cell, PYTHON
         self._store_settings(packer)
         used = packer.finish()

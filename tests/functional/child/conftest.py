@@ -332,6 +332,10 @@ class Notebook:
             self.execution_count += 1
         return result
 
+    def show(self, name: str) -> Result:
+        """Ask for a variable as text."""
+        return self.zygote.finish(self.start("", kind="variables", name=name))
+
     def run(self, *cells: str) -> Result:
         """Run cells that must succeed; returns the last one's result."""
         result = Result()

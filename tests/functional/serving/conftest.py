@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,17 @@ STACK = Stack()
 class Stream:
     """Takes frames as the gateway does."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, on_text: dict[str, Callable[[], None]]) -> None:
         self._reader = FrameReader(key)
+        self._on_text = on_text
         self.frames: list[Frame] = []
 
     def send(self, chunk: bytes) -> None:
-        self.frames += self._reader.feed(chunk)
+        new = self._reader.feed(chunk)
+        self.frames += new
+        for text, act in self._on_text.items():
+            if any(text in str(frame.data.get("content", {}).get("text", "")) for frame in new):
+                act()
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,11 @@ class Answer:
             for f in self.frames
             if f.kind is FrameKind.MESSAGE and f.data["msg_type"] == msg_type
         ]
+
+    @property
+    def reply(self) -> dict[str, Any]:
+        (content,) = [f.data["content"] for f in self.frames if f.kind is FrameKind.REPLY]
+        return dict(content)
 
     @property
     def kinds(self) -> list[str]:
@@ -90,6 +100,7 @@ class Kernel:
     seq: int = 0
     head: Head | None = None
     workdir_name: str = field(default_factory=lambda: secrets.token_hex(16))
+    on_text: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     def invocation(self, source: str, **fields: Any) -> Invocation:
         self.seq += 1
@@ -114,7 +125,7 @@ class Kernel:
     def send(self, invocation: Invocation) -> Answer:
         body = json.dumps(invocation.to_dict()).encode()
         key = frames.invocation_key(FRAME_KEY, invocation.request_id, invocation.nonce)
-        stream = Stream(key)
+        stream = Stream(key, self.on_text)
         event = Event(aws_request_id="aws-1", deadline_ms=0, body=body)
         usable = handler.handle(event, stream, self.container)
         outcome = Outcome.from_dict(stream.frames[-1].data)
