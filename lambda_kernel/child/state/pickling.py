@@ -283,10 +283,14 @@ class SessionUnpickler(pickle.Unpickler):
     ) -> None:
         super().__init__(file, buffers=buffers)
 
+        made: dict[str, Any] = {}
+
         def make(uid: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-            made = function(*args)
-            definitions.add(made, uid)
-            return made
+            # What a definition is made from may hold it: the pickle then makes it twice.
+            if uid not in made:
+                made[uid] = function(*args)
+                definitions.add(made[uid], uid)
+            return made[uid]
 
         self._own = {
             live_namespace.__name__: lambda: namespace,
