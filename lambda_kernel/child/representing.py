@@ -19,7 +19,7 @@ def variables_reply(state: Session, shell: Any, content: dict[str, Any]) -> dict
     if name not in state.loader.table:
         return _error("NameError", f"name {name!r} is not defined")
     try:
-        value = state.loader.load_name(name)
+        value = state.value(name)
     except Exception as error:  # noqa: BLE001  (whatever it is, the reader is told)
         loss = shell.lost_names.get(name)
         why = loss.why if loss is not None else f"it cannot be read: {_safe_text(error)}"

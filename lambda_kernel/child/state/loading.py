@@ -85,8 +85,16 @@ class Loader:
         """Components that cannot be read; they stay stored."""
         self.unread_on_arrival: dict[str, Loss] = {}
 
-    def load_name(self, name: str) -> Any:
-        """Load a stored name and return its value.
+    def load_variable(self, name: str) -> Any:
+        """Load a stored variable and return its value (raises as ``load`` does)."""
+        with self._lock:
+            # Another thread may have loaded it meanwhile.
+            if name not in self._namespace:
+                self.load(name)
+            return self._namespace[name]
+
+    def load(self, name: str) -> None:
+        """Load what is stored under a name.
 
         Raises:
             KeyError: there is no such name, or it cannot be read.
@@ -95,15 +103,13 @@ class Loader:
         with self._lock:
             number = self.table.get(name)
             if number is None or self._is_closed or number in self.broken:
-                if number is None and name in self._namespace:
-                    # Another thread has loaded it meanwhile.
-                    return self._namespace[name]
                 raise KeyError(name)
             try:
                 self._load([number])
             except (PagerError, OSError) as error:
                 raise VariableUnavailable(f"{name!r} cannot be read now: {error}") from error
-            return self._namespace[name]
+            if number in self.broken:
+                raise KeyError(name)
 
     def load_for(self, source: str) -> None:
         """Load what a cell may read; what cannot be fetched raises when the cell reads it."""
