@@ -91,8 +91,8 @@ class Components:
         self._queue: list[tuple[Hashable, Any]] = []
         self._kept: list[Any] = []
         self._left = MAX_OBJECTS
-        self.edges: dict[str, set[str]] = {}
-        """Definition to the definitions that it refers to."""
+        self._edges: dict[Hashable, set[str]] = {}
+        """Root to the definitions that it refers to."""
         self.base_users: dict[int, int] = {}
         """Id of the owner of an array's memory to the number of arrays that were met on it."""
         self.shared_dicts: set[int] = set()
@@ -192,8 +192,7 @@ class Components:
         if own not in self._parents:
             self._parents[own] = own
             self._queue.append((own, value))
-        if isinstance(root, tuple) and root[0] == _DEFINITION:
-            self.edges.setdefault(root[1], set()).add(uid)
+        self._edges.setdefault(root, set()).add(uid)
 
     def _parts(self, root: Hashable, value: Any) -> list[Any]:
         cls = type(value)
@@ -243,10 +242,17 @@ class Components:
             self._parents[second] = first
 
     def _merge_cycles(self) -> None:
-        # Definitions that refer to each other in a circle can only be read together.
-        for cycle in _cycles(self.edges):
-            for uid in cycle[1:]:
-                self._union((_DEFINITION, cycle[0]), (_DEFINITION, uid))
+        # Components that refer to each other in a circle can only be read together. Who refers to
+        # a definition may have met the way to it in an object that was another root's first.
+        homes = {self._find(root) for root in self._parents if isinstance(root, tuple)}
+        edges: dict[Hashable, set[Hashable]] = {home: set() for home in homes}
+        for root, uids in self._edges.items():
+            home = self._find(root)
+            if home in edges:
+                edges[home].update(self._find((_DEFINITION, uid)) for uid in uids)
+        for cycle in _cycles(edges):
+            for other in cycle[1:]:
+                self._union(cycle[0], other)
 
 
 def is_constant(value: Any) -> bool:
@@ -327,11 +333,11 @@ def _parts_of_class(cls: type) -> list[Any]:
     return [*values, *cls.__bases__, type(cls), *registered(cls)]
 
 
-def _cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
+def _cycles(edges: Mapping[Hashable, set[Hashable]]) -> list[list[Hashable]]:
     """Return the strongly connected components of more than one node."""
 
-    def reach(start: str) -> frozenset[str]:
-        seen: set[str] = set()
+    def reach(start: Hashable) -> frozenset[Hashable]:
+        seen: set[Hashable] = set()
         stack = list(edges.get(start, ()))
         while stack:
             node = stack.pop()
@@ -341,8 +347,8 @@ def _cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
         return frozenset(seen)
 
     reached = functools.cache(reach)
-    found: list[list[str]] = []
-    done: set[str] = set()
+    found: list[list[Hashable]] = []
+    done: set[Hashable] = set()
     for node in edges:
         if node in done or node not in reached(node):
             continue
