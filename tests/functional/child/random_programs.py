@@ -27,7 +27,7 @@ class L(K):
 """
 
 DESCRIBE = '''\
-def _describe(namespace, lost):
+def _describe(namespace):
     """Values with the identities among them: the second meeting of an object is its number."""
     import types
     seen, kept, arrays = {}, [], []
@@ -49,7 +49,8 @@ def _describe(namespace, lost):
         kind = type(v).__name__
         if isinstance(v, type):
             attributes = {k: x for k, x in sorted(vars(v).items()) if not k.startswith("__")}
-            return f"class {v.__qualname__}{[walk(b) for b in v.__bases__ if b is not object]}{pairs(attributes)}"
+            bases = [walk(b) for b in v.__bases__ if b is not object]
+            return f"class {v.__qualname__}{bases}{pairs(attributes)}"
         if isinstance(v, np.ndarray):
             elements = [walk(x) for x in v.ravel().tolist()] if v.dtype.hasobject else v.tolist()
             return f"array {v.dtype}{v.shape}{elements}{where(v)}"
@@ -71,9 +72,8 @@ def _describe(namespace, lost):
         return kind
     def pairs(d):
         return "{" + ", ".join(f"{k!r}: {walk(x)}" for k, x in d.items()) + "}"
-    return "\\n".join(f"{n} = {walk(namespace[n])}" for n in SHOWN if n in namespace and n not in lost)
-SHOWN = "a b c d e f g h K L".split()
-_text = _describe(globals(), globals().get("_lost", ()))
+    return "\\n".join(f"{n} = {walk(namespace[n])}" for n in "abcdefghKL" if n in namespace)
+_text = _describe(globals())
 _text
 '''
 
@@ -141,7 +141,9 @@ def _function(draw: Any) -> str:
         f"def {f}(v, seen=[]):\n    seen.append({v})\n    return seen",
         f"def {f}(v):\n    global {x}\n    {x} = [v, {y}]\n    return {x}",
         f"def {f}(v, d={x}):\n    return [v, d, {y}]",
-        f"def {f}_(n):\n    box = [n]\n    def {f}(v):\n        nonlocal n\n        n = v\n        box.append({v})\n        return box\n    def {g}(v):\n        return n, box\n    return {f}, {g}\n{f}, {g} = {f}_({x})",
+        f"def {f}_(n):\n    box = [n]\n    def {f}(v):\n        nonlocal n\n        n = v\n"
+        f"        box.append({v})\n        return box\n    def {g}(v):\n        return n, box\n"
+        f"    return {f}, {g}\n{f}, {g} = {f}_({x})",
         f"{f} = lambda v: {x}",
         f"{f}.tag = {x}",
         f"@functools.wraps({g})\ndef {f}(v, inner={g}):\n    return [inner, v]",
@@ -153,14 +155,20 @@ def _function(draw: Any) -> str:
 def _class(draw: Any) -> str:
     cls, x, v = draw(st.sampled_from(CLASSES)), draw(_name()), draw(_small())
     other = next(name for name in CLASSES if name != cls)
-    init = "    def __init__(self, v):\n        self.x = v\n        self.n = type(self).n\n        type(self).n += 1"
+    init = (
+        "    def __init__(self, v):\n        self.x = v\n"
+        "        self.n = type(self).n\n        type(self).n += 1"
+    )
     forms = (
         f"class {cls}:\n    n = 0\n    held = {x}\n{init}\n    def m(self):\n        return self.x",
-        f"class {cls}({other}):\n    tag = {v}\n    def m(self):\n        return [super().m(), {x}]",
-        f"class {cls}:\n    __slots__ = ('x', 'y')\n    def __init__(self, v):\n        self.x = v\n    def m(self):\n        return __class__",
+        f"class {cls}({other}):\n    tag = {v}\n    def m(self):\n"
+        f"        return [super().m(), {x}]",
+        f"class {cls}:\n    __slots__ = ('x', 'y')\n    def __init__(self, v):\n"
+        f"        self.x = v\n    def m(self):\n        return __class__",
         f"{cls}.extra = {x}",
         f"{cls}.held = {other}",
-        f"class {cls}:\n    all = []\n    def __init__(self, v):\n        self.x = v\n        self.all.append(self)",
+        f"class {cls}:\n    all = []\n    def __init__(self, v):\n        self.x = v\n"
+        f"        self.all.append(self)",
     )
     return str(draw(st.sampled_from(forms)))
 
