@@ -200,7 +200,7 @@ class Components:
             return [value.__self__]
         if isinstance(value, types.ModuleType):
             return [] if sys.modules.get(value.__name__) is value else [vars(value)]
-        module = cls.__module__
+        module: Any = cls.__module__
         if isinstance(module, str) and module.startswith(_PANDAS_LEAVES):
             return _pandas_parts(value)
         if is_array(value):
@@ -244,7 +244,8 @@ class Components:
     def _merge_cycles(self) -> None:
         # Components that refer to each other in a circle can only be read together. Who refers to
         # a definition may have met the way to it in an object that was another root's first.
-        homes = {self._find(root) for root in self._parents if isinstance(root, tuple)}
+        definitions = [r for r in self._parents if isinstance(r, tuple) and r[0] == _DEFINITION]
+        homes = set(map(self._find, definitions))
         edges: dict[Hashable, set[Hashable]] = {home: set() for home in homes}
         for root, uids in self._edges.items():
             home = self._find(root)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.functional.child.conftest import Notebook, Zygote
 from tests.functional.child.random_programs import DESCRIBE, PRELUDE, programs
 
-EXAMPLES = int(os.environ.get("RANDOM_PROGRAMS", "80"))
+EXAMPLES = int(os.environ.get("RANDOM_PROGRAMS", "60"))
 
 
 @settings(
