@@ -40,6 +40,9 @@ def _describe(namespace):
     def walk(v):
         if v is None or isinstance(v, (bool, int, float, str)):
             return repr(v)
+        if type(v) is tuple and all(isinstance(x, (bool, int, float, str, type(None))) for x in v):
+            # Which of two equal constants it is, no program can rely on.
+            return repr(v)
         if isinstance(v, types.ModuleType):
             return v.__name__
         if id(v) in seen:
