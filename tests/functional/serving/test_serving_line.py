@@ -354,8 +354,10 @@ def order(store: MemoryObjectStore, invocation: Invocation, name: str) -> None:
 def test_an_interrupt_ends_the_cell_and_commits_what_it_did(
     kernel: Kernel, store: MemoryObjectStore, code: str
 ) -> None:
-    invocation = kernel.invocation(f"x = 1; open('f', 'w').close()\n{code}")
-    order(store, invocation, "interrupt")
+    invocation = kernel.invocation(
+        f"x = 1; open('f', 'w').close(); print('go', flush=True)\n{code}"
+    )
+    kernel.on_text["go"] = lambda: order(store, invocation, "interrupt")
     answer = kernel.send(invocation)
     assert (answer.outcome.status, answer.outcome.committed) == (Status.ERROR, True)
     assert answer.contents("error")[0]["ename"] in ("KeyboardInterrupt", "CancelledError")
@@ -365,8 +367,8 @@ def test_an_interrupt_ends_the_cell_and_commits_what_it_did(
 def test_an_order_to_kill_ends_the_cell_and_commits_nothing(
     kernel: Kernel, store: MemoryObjectStore
 ) -> None:
-    invocation = kernel.invocation("x = 1\nimport time; time.sleep(600)")
-    order(store, invocation, "kill")
+    invocation = kernel.invocation("x = 1; print('go', flush=True)\nimport time; time.sleep(600)")
+    kernel.on_text["go"] = lambda: order(store, invocation, "kill")
     outcome = kernel.send(invocation).outcome
     assert (outcome.status, outcome.committed) == (Status.INTERRUPTED, False)
     assert store.keys(STACK.overflow) == []
@@ -386,12 +388,12 @@ while True:
 def test_code_that_goes_on_after_an_interrupt_is_killed_by_the_second(
     kernel: Kernel, store: MemoryObjectStore
 ) -> None:
-    invocation = kernel.invocation(STUBBORN)
+    invocation = kernel.invocation(f"print('go', flush=True)\n{STUBBORN}")
+    kernel.on_text["go"] = lambda: order(store, invocation, "interrupt")
     kernel.on_text["no"] = lambda: order(store, invocation, "kill")
-    order(store, invocation, "interrupt")
     answer = kernel.send(invocation)
     assert (answer.outcome.status, answer.outcome.committed) == (Status.INTERRUPTED, False)
-    assert answer.text("stdout") == "no\n"
+    assert answer.text("stdout") == "go\nno\n"
 
 
 def test_code_that_goes_on_after_its_time_is_killed(kernel: Kernel) -> None:
