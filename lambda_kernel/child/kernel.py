@@ -93,9 +93,9 @@ class CellShell(ZMQInteractiveShell):
     def transform_cell(self, raw_cell: str) -> str:
         """Transform a cell; a variable hides a magic of the same name also where it is stored."""
         word = _FIRST_WORD.match(raw_cell)
-        if self.stored is not None and word and self.find_magic(word[1]):
+        if self.stored is not None and word and self.find_magic(word[1]):  # type: ignore[no-untyped-call]
             self.stored.load_names([word[1]])
-        return str(super().transform_cell(raw_cell))
+        return str(super().transform_cell(raw_cell))  # type: ignore[no-untyped-call]
 
     async def run_cell_async(
         self, raw_cell: str, *args: Any, transformed_cell: str | None = None, **kwargs: Any

@@ -19,7 +19,7 @@ def variables_reply(state: Session, shell: Any, content: dict[str, Any]) -> dict
     if name not in state.loader.table:
         return _error("NameError", f"name {name!r} is not defined")
     try:
-        value = _value(state, shell, name)
+        value = state.value(name)
     except Exception as error:  # noqa: BLE001  (whatever it is, the reader is told)
         loss = shell.lost_names.get(name)
         why = loss.why if loss is not None else f"it cannot be read: {_safe_text(error)}"
@@ -29,13 +29,6 @@ def variables_reply(state: Session, shell: Any, content: dict[str, Any]) -> dict
     except BaseException as error:  # noqa: BLE001  (a user's class may raise anything)
         return _error(type(error).__name__, _safe_text(error))
     return {"status": "ok", "data": {"text/plain": _shortened(text)}, "metadata": {}}
-
-
-def _value(state: Session, shell: Any, name: str) -> Any:
-    if name.startswith("Out["):
-        state.loader.load_names([name])
-        return shell.user_ns["_oh"][int(name[4:-1])]
-    return state.loader.load_name(name)
 
 
 def _text(value: Any) -> str:

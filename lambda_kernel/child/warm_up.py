@@ -15,6 +15,7 @@ from typing import Any
 
 from lambda_kernel.child.cell import dispatch
 from lambda_kernel.child.kernel import CellKernel
+from lambda_kernel.child.rehydrators.registry import import_own
 from lambda_kernel.child.side_state import Baseline
 from lambda_kernel.child.state import lazy
 from lambda_kernel.child.state.session import Session
@@ -50,6 +51,8 @@ def preload_module(name: str) -> None:
 
 def warm_up(kernel: CellKernel) -> None:
     """Run throw-away cells, so that what they import is there; the kernel is fresh again."""
+    import_own()
+    importlib.import_module("lambda_kernel.rehydrators")
     for code in WARM_UP_CELLS:
         run_warm_up(kernel, code)
     run_warm_up(kernel, "x = [1]\ndef f():\n    return x\nclass C:\n    pass\nc = C()")

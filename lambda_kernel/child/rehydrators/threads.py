@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from lambda_kernel.child.rehydrators.registry import NotCarried
+from lambda_kernel.child.state.threads import STOPPED
 
 _STARTED_OVER = ("_started", "_ident", "_native_id", "_tstate_lock", "_is_stopped", "_handle")
 _OF_THE_PROCESS = (*_STARTED_OVER, "_invoke_excepthook", "_stderr", "_os_thread_handle")
@@ -76,7 +77,8 @@ def _put_all(items: Any, waiting: list[Any]) -> None:
 def reduce_thread(thread: Any) -> Any:
     """Carry a thread that has ended or was never started, with what it computed."""
     is_started = thread._started.is_set()
-    if thread.is_alive() or thread is threading.main_thread():
+    was_stopped = STOPPED in vars(thread)
+    if was_stopped or thread.is_alive() or thread is threading.main_thread():
         raise NotCarried(
             "a thread ends with the cell that started it",
             "{name}.join() and keep what it computed",

@@ -38,7 +38,7 @@ def reduce_view(view: Any, owner: Any) -> Any:
     return (make_view, args, attributes) if attributes else (make_view, args)
 
 
-def make_view(owner: Any, cls: type, dtype: Any, layout: Layout, writeable: bool) -> Any:
+def make_view(owner: Any, cls: Any, dtype: Any, layout: Layout, writeable: bool) -> Any:
     """Return an array on the memory of another one, or of a buffer."""
     numpy = sys.modules["numpy"]
     shape, strides, offset = layout
@@ -85,7 +85,7 @@ def set_array_state(value: Any, state: tuple[Any, dict[str, Any]]) -> None:
 
 
 def _base_of(owner: Any) -> Any:
-    base = getattr(owner, "base", None)
+    base: Any = getattr(owner, "base", None)
     if type(base).__name__ == "DummyArray":
         # What numpy puts between an array and as_strided() of it.
         base = base.base

@@ -1,7 +1,7 @@
 """Classes of the session as they are: made again without running what their making ran.
 
-cloudpickle runs metaclasses and ``__init_subclass__`` anew (a registry would gain the class a second
-time) and forgets slots and qualified names.
+cloudpickle runs metaclasses and ``__init_subclass__`` anew (a registry would gain the class a
+second time) and forgets slots and qualified names.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import enum
 import types
-from _abc import _get_dump  # type: ignore[attr-defined]
+from _abc import _get_dump  # type: ignore[import-not-found]
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +22,8 @@ def can_be_made(cls: type) -> bool:
     """Return whether ``reduce_class`` knows how to make a class like ``cls``."""
     if isinstance(cls, enum.EnumMeta):
         return False
-    static = [m for m in type(cls).__mro__ if not m.__flags__ & _HEAP_TYPE]
+    metaclass: Any = type(cls)
+    static = [m for m in metaclass.__mro__ if not m.__flags__ & _HEAP_TYPE]
     return static == [type, object]
 
 
@@ -88,5 +89,5 @@ def _without_init_subclass(bases: Iterable[type]) -> Iterator[None]:
             type.__setattr__(cls, "__init_subclass__", own)
 
 
-def _do_nothing(cls: type, **kwargs: Any) -> None:
+def _do_nothing(cls: type, /, **kwargs: Any) -> None:
     pass

@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from lambda_kernel.child.rehydrators import sharing
 from lambda_kernel.child.state.arrays import is_array, memory_owner
 from lambda_kernel.child.state.classes import registered
 from lambda_kernel.child.state.definitions import (
@@ -31,6 +32,8 @@ from lambda_kernel.child.state.definitions import (
     is_importable,
     is_namespace_of_module,
 )
+
+_DEFINITION = "definition"
 
 MAX_OBJECTS = 20_000_000
 """Of one walk; what is left after that is stored as one component."""
@@ -88,8 +91,8 @@ class Components:
         self._queue: list[tuple[Hashable, Any]] = []
         self._kept: list[Any] = []
         self._left = MAX_OBJECTS
-        self.edges: dict[str, set[str]] = {}
-        """Definition to the definitions that it refers to."""
+        self._edges: dict[Hashable, set[str]] = {}
+        """Root to the definitions that it refers to."""
         self.base_users: dict[int, int] = {}
         """Id of the owner of an array's memory to the number of arrays that were met on it."""
         self.shared_dicts: set[int] = set()
@@ -101,15 +104,15 @@ class Components:
         self._walk(root, [value])
         uid = self._definitions.uid_of(value)
         if uid is not None:
-            self._union(root, ("definition", uid))
+            self._union(root, (_DEFINITION, uid))
         self._follow_definitions()
 
     def add_definition(self, uid: str) -> None:
         """Walk what a definition holds."""
         value = self._definitions.get(uid)
-        if ("definition", uid) not in self._parents:
-            self._parents["definition", uid] = ("definition", uid)
-            self._walk(("definition", uid), _parts_of_definition(value))
+        if (_DEFINITION, uid) not in self._parents:
+            self._parents[_DEFINITION, uid] = (_DEFINITION, uid)
+            self._walk((_DEFINITION, uid), _parts_of_definition(value))
         self._follow_definitions()
 
     def groups(self) -> list[list[Hashable]]:
@@ -117,7 +120,8 @@ class Components:
         self._merge_cycles()
         found: dict[Hashable, list[Hashable]] = {}
         for root in self._parents:
-            found.setdefault(self._find(root), []).append(root)
+            if isinstance(root, str) or root[0] == _DEFINITION:  # type: ignore[index]
+                found.setdefault(self._find(root), []).append(root)
         return list(found.values())
 
     def _follow_definitions(self) -> None:
@@ -133,7 +137,7 @@ class Components:
                 self._visit(root, value, following)
             self._left -= len(following)
             if self._left < 0:
-                self._union(root, "…")
+                self._union(root, ("rest", ""))
                 return
             frontier = following
 
@@ -184,12 +188,11 @@ class Components:
                     following.append(value.__globals__)
 
     def _refer(self, root: Hashable, uid: str, value: Any) -> None:
-        own = ("definition", uid)
+        own = (_DEFINITION, uid)
         if own not in self._parents:
             self._parents[own] = own
             self._queue.append((own, value))
-        if isinstance(root, tuple) and root[0] == "definition":
-            self.edges.setdefault(root[1], set()).add(uid)
+        self._edges.setdefault(root, set()).add(uid)
 
     def _parts(self, root: Hashable, value: Any) -> list[Any]:
         cls = type(value)
@@ -197,7 +200,7 @@ class Components:
             return [value.__self__]
         if isinstance(value, types.ModuleType):
             return [] if sys.modules.get(value.__name__) is value else [vars(value)]
-        module = cls.__module__
+        module: Any = cls.__module__
         if isinstance(module, str) and module.startswith(_PANDAS_LEAVES):
             return _pandas_parts(value)
         if is_array(value):
@@ -206,7 +209,10 @@ class Components:
             return [value()]
         if cls is types.MethodType:
             return [value.__self__, value.__func__]
-        return gc.get_referents(value)
+        partners = sharing.partners_of(value)
+        if partners is not None:
+            self._union(root, ("partners", partners))
+        return sharing.parts_of(value, gc.get_referents)
 
     def _array_parts(self, root: Hashable, array: Any) -> list[Any]:
         owner = memory_owner(array)
@@ -236,10 +242,18 @@ class Components:
             self._parents[second] = first
 
     def _merge_cycles(self) -> None:
-        # Definitions that refer to each other in a circle can only be read together.
-        for cycle in _cycles(self.edges):
-            for uid in cycle[1:]:
-                self._union(("definition", cycle[0]), ("definition", uid))
+        # Components that refer to each other in a circle can only be read together. Who refers to
+        # a definition may have met the way to it in an object that was another root's first.
+        definitions = [r for r in self._parents if isinstance(r, tuple) and r[0] == _DEFINITION]
+        homes = set(map(self._find, definitions))
+        edges: dict[Hashable, set[Hashable]] = {home: set() for home in homes}
+        for root, uids in self._edges.items():
+            home = self._find(root)
+            if home in edges:
+                edges[home].update(self._find((_DEFINITION, uid)) for uid in uids)
+        for cycle in _cycles(edges):
+            for other in cycle[1:]:
+                self._union(cycle[0], other)
 
 
 def is_constant(value: Any) -> bool:
@@ -262,7 +276,7 @@ def holds_any(value: Any, cls: type) -> bool:
     seen: set[int] = set()
     frontier = [value]
     while frontier:
-        if any(type(item) is cls for item in frontier):
+        if any(type(item) is cls or item is cls for item in frontier):
             return True
         seen.update(map(id, frontier))
         frontier = [
@@ -320,11 +334,11 @@ def _parts_of_class(cls: type) -> list[Any]:
     return [*values, *cls.__bases__, type(cls), *registered(cls)]
 
 
-def _cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
+def _cycles(edges: Mapping[Hashable, set[Hashable]]) -> list[list[Hashable]]:
     """Return the strongly connected components of more than one node."""
 
-    def reach(start: str) -> frozenset[str]:
-        seen: set[str] = set()
+    def reach(start: Hashable) -> frozenset[Hashable]:
+        seen: set[Hashable] = set()
         stack = list(edges.get(start, ()))
         while stack:
             node = stack.pop()
@@ -334,8 +348,8 @@ def _cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
         return frozenset(seen)
 
     reached = functools.cache(reach)
-    found: list[list[str]] = []
-    done: set[str] = set()
+    found: list[list[Hashable]] = []
+    done: set[Hashable] = set()
     for node in edges:
         if node in done or node not in reached(node):
             continue

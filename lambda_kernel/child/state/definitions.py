@@ -70,6 +70,22 @@ def is_namespace_of_module(namespace: dict[str, Any]) -> bool:
     return getattr(module, "__dict__", None) is namespace
 
 
+def names_read_by(function: types.FunctionType) -> set[str]:
+    """Return the names of its namespace that a function may read, also by way of others there."""
+    namespace = function.__globals__
+    found: set[str] = set()
+    stack = [function]
+    while stack:
+        for code in code_of(stack.pop()):
+            for name in code.co_names:
+                if name in namespace and name not in found and name != "__builtins__":
+                    found.add(name)
+                    value = namespace[name]
+                    if isinstance(value, types.FunctionType) and value.__globals__ is namespace:
+                        stack.append(value)
+    return found
+
+
 def code_of(value: Any) -> Iterator[types.CodeType]:
     """Yield the code of a function or of what a class defines, nested code included."""
     stack: list[Any] = []

@@ -68,6 +68,17 @@ def bind(shell: Any, name: str, value: Any) -> None:
         shell.user_ns[name] = value
 
 
+def lookup(shell: Any, name: str) -> Any:
+    """Return the value that ``bind`` has put where it belongs."""
+    if name.startswith("Out["):
+        return shell.user_ns["_oh"][int(name[4:-1])]
+    return (
+        getattr(shell.displayhook, name.strip("<>"))
+        if name.startswith("<")
+        else shell.user_ns[name]
+    )
+
+
 def shift(stored: Loader) -> list[str]:
     """Make room for a new output among the stored names that are not loaded.
 

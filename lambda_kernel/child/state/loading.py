@@ -22,6 +22,9 @@ from lambda_kernel.contract.paging import PagerError
 _is = operator.is_
 
 
+_TO_BE_DELETED = object()
+
+
 class VariableUnavailable(Exception):
     """A stored variable could not be fetched; it is still stored."""
 
@@ -76,13 +79,22 @@ class Loader:
         self._homes = index.homes()
         self.table = index.stored_names()
         """Stored names that are not loaded: name to component."""
+        self._aside: dict[str, int] = {}
         self.loaded: dict[int, Loaded] = {}
         self.broken: dict[int, Loss] = {}
         """Components that cannot be read; they stay stored."""
         self.unread_on_arrival: dict[str, Loss] = {}
 
-    def load_name(self, name: str) -> Any:
-        """Load a stored name and return its value.
+    def load_variable(self, name: str) -> Any:
+        """Load a stored variable and return its value (raises as ``load`` does)."""
+        with self._lock:
+            # Another thread may have loaded it meanwhile.
+            if name not in self._namespace:
+                self.load(name)
+            return self._namespace[name]
+
+    def load(self, name: str) -> None:
+        """Load what is stored under a name.
 
         Raises:
             KeyError: there is no such name, or it cannot be read.
@@ -91,15 +103,13 @@ class Loader:
         with self._lock:
             number = self.table.get(name)
             if number is None or self._is_closed or number in self.broken:
-                if number is None and name in self._namespace:
-                    # Another thread has loaded it meanwhile.
-                    return self._namespace[name]
                 raise KeyError(name)
             try:
                 self._load([number])
             except (PagerError, OSError) as error:
                 raise VariableUnavailable(f"{name!r} cannot be read now: {error}") from error
-            return self._namespace[name]
+            if number in self.broken:
+                raise KeyError(name)
 
     def load_for(self, source: str) -> None:
         """Load what a cell may read; what cannot be fetched raises when the cell reads it."""
@@ -107,6 +117,8 @@ class Loader:
             return
         reads = scanning.scan_source(source, self.table)
         with self._lock:
+            for name in () if reads.everything else reads.deleted:
+                self._set_aside(name)
             self._load_patiently(None if reads.everything else reads.names)
             self._load_for_functions()
         if not self.table:
@@ -166,6 +178,16 @@ class Loader:
         if number is not None:
             self._index.component(number).rename(name, None)
 
+    def take_back(self) -> None:
+        """End what ``load_for`` began for names to be deleted: those that were not stay stored."""
+        for name, number in self._aside.items():
+            if self._namespace.get(name) is _TO_BE_DELETED:
+                del self._namespace[name]
+                self.table[name] = number
+            else:
+                self._index.component(number).rename(name, None)
+        self._aside.clear()
+
     def forget_all(self) -> None:
         """The session begins anew."""
         for name in list(self.table):
@@ -175,6 +197,11 @@ class Loader:
         """Let nothing be loaded any more."""
         with self._lock:
             self._is_closed = True
+
+    def _set_aside(self, name: str) -> None:
+        # A name can only be deleted where it is; what it stands for need not be.
+        self._aside[name] = self.table.pop(name)
+        self._namespace[name] = _TO_BE_DELETED
 
     def _load_patiently(self, names: Iterable[str] | None) -> None:
         wanted = self.table if names is None else [n for n in names if n in self.table]
@@ -269,6 +296,9 @@ class Loader:
 
     def _read_around(self, number: int, component: Component) -> None:
         """Bind what can be read of a component that cannot be read as a whole."""
+        if component.definitions:
+            # A class with a base that is not there would be taken for the class.
+            return
         try:
             values = self._unpickle(component, PatientUnpickler)
         except BaseException:  # noqa: BLE001  (as above)

@@ -23,6 +23,7 @@ from lambda_kernel.child.state.definitions import (
     Definitions,
     is_importable,
     is_namespace_of_module,
+    names_read_by,
 )
 
 PROTOCOL = 5
@@ -90,7 +91,7 @@ def set_function_state(function: types.FunctionType, state: dict[str, Any]) -> N
     """Fill in what a function has beyond its code; closures may refer to the function itself."""
     for cell, content in zip(function.__closure__ or (), state.pop("cells"), strict=True):
         set_cell_state(cell, content)
-    function.__dict__.update(state.pop("dict"))
+    function.__dict__ = state.pop("dict")
     for name, value in state.items():
         setattr(function, name, value)
 
@@ -145,6 +146,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._shared_memory = frozenset(shared_memory)
         self._shared_dicts = frozenset(shared_dicts)
         self._function_cells: set[int] = set()
+        self._homes: dict[int, dict[str, Any]] = {}
         self.uses: set[str] = set()
         self.classes: set[type] = set()
 
@@ -171,7 +173,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
             if obj.__globals__ is self._namespace:
                 return self._reduce_function(obj, self._live)
             if not is_importable(obj):
-                return self._reduce_function(obj, _home_of(obj))
+                return self._reduce_function(obj, self._home_of(obj))
         elif isinstance(obj, type):
             if self._definitions.is_own_class(obj) and classes.can_be_made(obj):
                 return classes.reduce_class(obj)
@@ -200,12 +202,27 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return reducers.with_shared_dict(obj)
         return super().reducer_override(obj)
 
+    def _home_of(self, function: types.FunctionType) -> Any:
+        """Return what stands for the namespace of a function that is not the session's."""
+        namespace = function.__globals__
+        if is_namespace_of_module(namespace):
+            return ModuleNamespace(namespace["__name__"])
+        if id(namespace) in self._shared_dicts:
+            return namespace
+        # Code that a library made: only what it reads, and one copy for all that read as much.
+        needed = names_read_by(function)
+        found = self._homes.setdefault(id(namespace), {})
+        if not needed <= found.keys():
+            found = {name: namespace[name] for name in sorted(needed)}
+            self._homes[id(namespace)] = found
+        return found
+
     def _reduce_function(self, function: types.FunctionType, home: Any) -> Any:
         cells = function.__closure__ or ()
         self._function_cells.update(map(id, cells))
         state = {
             "cells": [_cell_state(cell) for cell in cells],
-            "dict": dict(function.__dict__),
+            "dict": function.__dict__,
         } | {name: getattr(function, name) for name in _FUNCTION_ATTRIBUTES}
         args = (function.__code__, home, function.__name__, cells)
         return make_function, args, state, None, None, set_function_state
@@ -225,13 +242,6 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if arrays.has_attributes(array):
             return arrays.reduce_with_attributes(array)
         return NotImplemented
-
-
-def _home_of(function: types.FunctionType) -> Any:
-    """Return what stands for the namespace of a function that is not the session's."""
-    namespace = function.__globals__
-    is_module = is_namespace_of_module(namespace)
-    return ModuleNamespace(namespace["__name__"]) if is_module else namespace
 
 
 def _take_buffer(taken: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
@@ -273,10 +283,14 @@ class SessionUnpickler(pickle.Unpickler):
     ) -> None:
         super().__init__(file, buffers=buffers)
 
+        made: dict[str, Any] = {}
+
         def make(uid: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-            made = function(*args)
-            definitions.add(made, uid)
-            return made
+            # What a definition is made from may hold it: the pickle then makes it twice.
+            if uid not in made:
+                made[uid] = function(*args)
+                definitions.add(made[uid], uid)
+            return made[uid]
 
         self._own = {
             live_namespace.__name__: lambda: namespace,

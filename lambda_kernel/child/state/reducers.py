@@ -1,11 +1,10 @@
-"""What the pickles of a session say of builtin kinds of objects that others would copy or refuse."""
+"""How builtin kinds of objects are pickled that others would copy or refuse."""
 
 from __future__ import annotations
 
 import copyreg
 import dataclasses
 import gc
-import io
 import pickle
 import sys
 import types
@@ -26,7 +25,7 @@ def make_code(*args: Any) -> types.CodeType:
 
 def make_new_type(name: str, supertype: Any, module: str, qualname: str) -> Any:
     """Return what ``typing.NewType`` returned."""
-    made = typing.NewType(name, supertype)
+    made: Any = typing.NewType(name, supertype)  # type: ignore[misc]
     made.__module__, made.__qualname__ = module, qualname
     return made
 
@@ -45,7 +44,7 @@ def set_dict(value: Any, attributes: dict[str, Any]) -> None:
 
 def reduce_exception(error: BaseException) -> Any:
     """Return how to make an exception again without its ``__init__``; None where others know."""
-    cls = type(error)
+    cls: Any = type(error)
     builtin = next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
     if (
         cls.__reduce__ is not BaseException.__reduce__
@@ -66,7 +65,7 @@ def with_shared_dict(value: Any) -> Any:
         return reduced
     if hasattr(value, "__setstate__"):
         return reduced
-    return (*reduced, None, None)[:5] + (set_dict,)
+    return (*(*reduced, None, None)[:5], set_dict)
 
 
 def _reduce_code(code: types.CodeType) -> Any:

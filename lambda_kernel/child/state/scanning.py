@@ -29,10 +29,12 @@ class Reads:
     Attributes:
         names: of the table it was scanned for.
         everything: it may look at all names.
+        deleted: names that it deletes before it does anything else.
     """
 
     names: frozenset[str]
     everything: bool
+    deleted: frozenset[str] = frozenset()
 
 
 def scan_source(source: str, table: Mapping[str, object]) -> Reads:
@@ -69,11 +71,17 @@ def enumerates(code: types.CodeType) -> bool:
     return bool(names & _CALLS_WITHOUT_ARGUMENTS) and _calls_without_arguments(code)
 
 
-def _scan_tree(tree: ast.AST, table: Mapping[str, object]) -> Reads:
+def _scan_tree(tree: ast.Module, table: Mapping[str, object]) -> Reads:
     names: set[str] = set()
     everything = False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
+    deleted, rest = _leading_deletions(tree.body)
+    stack: list[ast.AST] = list(rest)
+    while stack:
+        node = stack.pop()
+        stack += ast.iter_child_nodes(node)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            names.update(_stored_names(node.target.id, table))
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
             names.update(_stored_names(node.id, table))
             everything = everything or node.id in _NAMESPACE_CALLS
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -88,7 +96,19 @@ def _scan_tree(tree: ast.AST, table: Mapping[str, object]) -> Reads:
             everything = everything or any(alias.name == "__main__" for alias in node.names)
         elif isinstance(node, (ast.Global, ast.Nonlocal)):
             names.update(name for name in node.names if name in table)
-    return Reads(names=frozenset(names), everything=everything)
+    found = deleted & table.keys() - names
+    return Reads(names=frozenset(names), everything=everything, deleted=found)
+
+
+def _leading_deletions(body: list[ast.stmt]) -> tuple[frozenset[str], list[ast.stmt]]:
+    names: list[str] = []
+    for position, statement in enumerate(body):
+        if not isinstance(statement, ast.Delete) or not all(
+            isinstance(target, ast.Name) for target in statement.targets
+        ):
+            return frozenset(names), body[position:]
+        names += [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    return frozenset(names), []
 
 
 def _stored_names(name: str, table: Container[str]) -> Iterator[str]:

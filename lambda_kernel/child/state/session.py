@@ -121,7 +121,7 @@ class Session:
             shell.user_ns[name] = shell.user_ns if own is None else shell.user_ns[own]
         if self._loader.table:
             lazy.install(
-                shell.user_ns, lazy.LazyBuiltins(self._loader.table, self._loader.load_name)
+                shell.user_ns, lazy.LazyBuiltins(self._loader.table, self._loader.load_variable)
             )
         self._randomness = settings["randomness"]
         randomness.apply(self._randomness, self._seeds)
@@ -135,6 +135,11 @@ class Session:
     def load_for(self, source: str) -> None:
         """Load what transformed source may read."""
         self._loader.load_for(source)
+
+    def value(self, name: str) -> Any:
+        """Return what is stored under a name (raises as ``Loader.load`` does)."""
+        self._loader.load(name)
+        return entries.lookup(self._shell, name)
 
     def show_names(self) -> None:
         """Let completion see the names that are not loaded; nothing may be saved after this."""
@@ -156,6 +161,7 @@ class Session:
         secrets = secret_values(self._baseline.environment, secret_names)
         writer = ObjectWriter(snapshot_out, index.next_object, secrets)
         packer = Packer(index, self._objects, writer)
+        self._loader.take_back()
         values, index.aliases = entries.collect(shell)
         side = side_state.collect_objects(self._baseline)
         values.update((f"({key})", value) for key, value in side.items())

@@ -8,6 +8,7 @@ import threading
 import time
 
 PATIENCE_S = 0.2
+STOPPED = "_ended_with_its_cell"
 
 
 def stop_threads() -> None:
@@ -18,6 +19,7 @@ def stop_threads() -> None:
     if not running:
         return
     for thread in running:
+        vars(thread)[STOPPED] = True
         if thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)

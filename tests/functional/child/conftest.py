@@ -240,6 +240,8 @@ class Objects:
         self.index = 0
         self.asked: list[int] = []
         self.asked_bytes = 0
+        self.error = ""
+        """What the pager answers while it is not empty: the storage is down."""
 
     def snapshot_in(self) -> bytes:
         if not self.index:
@@ -276,6 +278,9 @@ class Objects:
                 self.asked += wanted
                 self.asked_bytes += sum(len(self.bodies[object_id]) for object_id in wanted)
                 with socket.socket(fileno=descriptors[0]) as asker:
+                    if self.error:
+                        asker.send(json.dumps({"error": self.error}).encode())
+                        continue
                     for position, object_id in enumerate(wanted):
                         memfd = os.memfd_create("object")
                         body = self.bodies[object_id]
