@@ -50,7 +50,7 @@ class Stream:
         self.frames: list[Frame] = []
 
     def send(self, chunk: bytes) -> None:
-        new = self._reader.feed(chunk)
+        new = list(self._reader.feed(chunk))
         self.frames += new
         for text, act in self._on_text.items():
             if any(text in str(frame.data.get("content", {}).get("text", "")) for frame in new):
