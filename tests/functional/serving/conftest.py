@@ -20,7 +20,7 @@ from lambda_kernel.contract.invocation import CellMessage, Head, Invocation
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Outcome, Probe
 from lambda_kernel.contract.scope import Scope
-from lambda_kernel.isolation import code
+from lambda_kernel.isolation import code, linux
 from lambda_kernel.serving import handler
 from lambda_kernel.serving.cache import DownloadCache
 from lambda_kernel.serving.connectors import Connectors
@@ -147,6 +147,14 @@ def _descendants() -> list[int]:
             found += children
             waiting += children
     return found
+
+
+@pytest.fixture(autouse=True)
+def reaper() -> Iterator[None]:
+    """Orphans come to this process, as they do where it is the first of its container."""
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+    yield
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 0)
 
 
 @pytest.fixture(scope="session")
