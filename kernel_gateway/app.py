@@ -19,7 +19,9 @@ from kernel_gateway.web.run_file import RUN_FOLDER, RunFile, StateLock
 
 if TYPE_CHECKING:
     from kernel_gateway.config import Deployment
+    from kernel_gateway.garbage import GarbageCollector
     from kernel_gateway.kernels.registry import KernelRegistry
+    from kernel_gateway.objects import ObjectStore, S3ObjectStore
     from kernel_gateway.web.server import GatewayServer
 
 logger = logging.getLogger(__name__)
@@ -67,8 +69,11 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
             deployment = await _local_service(settings, stack, ended)
         finally:
             await importing
-        registry = await _kernels(settings, deployment, stack)
-        server = await _server(settings, deployment, registry, stack)
+        store = await asyncio.to_thread(_store, deployment)
+        stack.callback(store.close)
+        registry = await _kernels(settings, deployment, store)
+        collector = _garbage_collector(settings, store, stack)
+        server = await _server(settings, deployment, registry, collector, stack)
         # First of all, while clients are still connected: they are told what became of their cells.
         stack.push_async_callback(_closed_in_time, registry.close)
         gateway = Gateway(url=server.url, token=settings.token, ended=ended)
@@ -147,17 +152,32 @@ async def _local_service(
     return service.deployment
 
 
+def _store(deployment: Deployment) -> S3ObjectStore:
+    from kernel_gateway.objects import S3ObjectStore
+
+    return S3ObjectStore.create(deployment)
+
+
+def _garbage_collector(
+    settings: Settings, store: ObjectStore, stack: AsyncExitStack
+) -> GarbageCollector:
+    from kernel_gateway.garbage import GarbageCollector
+
+    collector = GarbageCollector(store, settings.stack, settings.retention)
+    if settings.garbage_interval_s:
+        task = asyncio.create_task(collector.keep_collecting(settings.garbage_interval_s))
+        stack.callback(task.cancel)
+    return collector
+
+
 async def _kernels(
-    settings: Settings, deployment: Deployment, stack: AsyncExitStack
+    settings: Settings, deployment: Deployment, store: ObjectStore
 ) -> KernelRegistry:
     from kernel_gateway.dispatch.lambda_invoker import LambdaInvoker
     from kernel_gateway.kernels.registry import KernelRegistry
-    from kernel_gateway.objects import S3ObjectStore
 
     timeouts_s = {float(e.timeout_s) for e in settings.environments.values()}
     invoker = await asyncio.to_thread(LambdaInvoker.create, deployment, timeouts_s=timeouts_s)
-    store = await asyncio.to_thread(S3ObjectStore.create, deployment)
-    stack.callback(store.close)
     return await KernelRegistry.open(
         stack=deployment.stack,
         handler_digest=deployment.handler_digest,
@@ -168,7 +188,11 @@ async def _kernels(
 
 
 async def _server(
-    settings: Settings, deployment: Deployment, registry: KernelRegistry, stack: AsyncExitStack
+    settings: Settings,
+    deployment: Deployment,
+    registry: KernelRegistry,
+    collector: GarbageCollector,
+    stack: AsyncExitStack,
 ) -> GatewayServer:
     from kernel_gateway.web.server import GatewayServer
     from kernel_gateway.web.workspace_files import S3FileStore
@@ -182,6 +206,7 @@ async def _server(
         environments=settings.environments,
         files=files,
         spool_dir=settings.state_dir / RUN_FOLDER,
+        collector=collector,
     )
     stack.push_async_callback(_closed_in_time, server.aclose)
     return server

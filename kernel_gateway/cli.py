@@ -1,4 +1,4 @@
-"""The command ``kernel-gateway``: a gateway, a notebook run, files, connectors, a probe.
+"""The command ``kernel-gateway``: a gateway, or one of what can be done with one.
 
 Nothing heavy is imported before it is known what to do, so that ``--help`` and errors are quick.
 """
@@ -78,6 +78,7 @@ async def _run(options: argparse.Namespace, extra: list[str]) -> int:
     check_writable(output)
     progress = CellProgress()
     async with _some_gateway(options) as endpoint:
+        from kernel_gateway.kernels.options import FROM, WORKSPACE
         from kernel_gateway.web.notebook_run import run_notebook
 
         try:
@@ -86,7 +87,7 @@ async def _run(options: argparse.Namespace, extra: list[str]) -> int:
                 notebook,
                 kernel_name=options.kernel_name,
                 timeout_s=options.timeout,
-                env={"LAMBDA_KERNEL_WORKSPACE": options.workspace},
+                env={WORKSPACE: options.workspace, FROM: options.source},
                 report=progress.begin,
             )
         finally:
@@ -118,6 +119,14 @@ async def _probe(options: argparse.Namespace, extra: list[str]) -> int:
         probe = await measured_probe(endpoint, options.kernel_name)
     print(shown(probe, as_json=options.json))  # noqa: T201
     return 0 if is_isolated(probe) else FAILED
+
+
+async def _gc(options: argparse.Namespace, extra: list[str]) -> int:
+    async with _some_gateway(options) as endpoint:
+        from kernel_gateway.web.garbage_command import collect
+
+        print(await asyncio.to_thread(collect, endpoint, dry_run=options.dry_run))  # noqa: T201
+    return 0
 
 
 async def _connectors(options: argparse.Namespace, extra: list[str]) -> int:
@@ -238,4 +247,5 @@ _COMMANDS = {
     "files": _files,
     "connectors": _connectors,
     "probe": _probe,
+    "gc": _gc,
 }

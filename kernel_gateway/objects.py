@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -25,6 +26,15 @@ class StoredObject:
 
     body: bytes
     etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """One entry of a listing; ``last_modified`` is Unix time."""
+
+    key: str
+    size_bytes: int
+    last_modified: float
 
 
 class ObjectStore(Protocol):
@@ -60,6 +70,9 @@ class ObjectStore(Protocol):
 
     def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""
+
+    def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
+        """Yield what is under ``prefix``, in the order of the keys."""
 
 
 class S3ObjectStore:
@@ -118,11 +131,17 @@ class S3ObjectStore:
 
     async def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""
+        async for entry in self.entries(bucket, prefix):
+            yield entry.key
+
+    async def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
+        """Yield what is under ``prefix``, in the order of the keys."""
         arguments = {"Bucket": bucket, "Prefix": prefix}
         while True:
             answer = await self._call(lambda: self._client.list_objects_v2(**arguments), prefix)
             for entry in answer.get("Contents", ()):
-                yield entry["Key"]
+                modified = entry["LastModified"].timestamp()
+                yield ListedObject(entry["Key"], entry["Size"], modified)
             if not answer.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
@@ -156,6 +175,8 @@ class MemoryObjectStore:
     """ObjectStore in memory, for tests of what stands on it."""
 
     objects: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    modified: dict[tuple[str, str], float] = field(default_factory=dict)
+    now: Callable[[], float] = time.time
 
     async def get(self, bucket: str, key: str) -> StoredObject:
         """Return the object (raises NotFound)."""
@@ -181,6 +202,7 @@ class MemoryObjectStore:
         ):
             raise PreconditionFailed(f"another writer holds {key}")
         self.objects[bucket, key] = body
+        self.modified[bucket, key] = self.now()
         return self._etag(body)
 
     async def delete(self, bucket: str, key: str) -> None:
@@ -192,6 +214,13 @@ class MemoryObjectStore:
         for name, key in sorted(self.objects):
             if name == bucket and key.startswith(prefix):
                 yield key
+
+    async def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
+        """Yield what is under ``prefix``, in the order of the keys."""
+        for name, key in sorted(self.objects):
+            if name == bucket and key.startswith(prefix) and (name, key) in self.objects:
+                modified = self.modified.get((name, key), 0.0)
+                yield ListedObject(key, len(self.objects[name, key]), modified)
 
     @staticmethod
     def _etag(body: bytes) -> str:

@@ -19,6 +19,7 @@ from traitlets.config import Config
 
 from kernel_gateway.environments.environment import Environment, read_environments
 from kernel_gateway.errors import ConfigError
+from kernel_gateway.retention import Retention
 from kernel_gateway.web.identities import IdentityTable, check_token, read_identities
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.schema import InvalidField
@@ -40,6 +41,8 @@ class Settings:
         max_containers: how many containers may run at once.
         warm_count: how many containers are started before anybody asks.
         idle_container_s: a container without an invocation for so long is ended.
+        retention: how long the past of a kernel is kept.
+        garbage_interval_s: how often what nobody needs any more is deleted; 0 = never.
         stack: names of buckets, roles, functions and secrets.
         config: what remains for jupyter_server's own classes.
     """
@@ -52,6 +55,8 @@ class Settings:
     max_containers: int
     warm_count: int
     idle_container_s: int
+    retention: Retention
+    garbage_interval_s: int
     stack: Stack
     config: Config
 
@@ -82,6 +87,15 @@ class KernelGateway(JupyterApp):
         config=True
     )
 
+    retention_days = Int(30, min=1, help="Days for which the past of a kernel is kept.").tag(
+        config=True
+    )
+    retention_cells = Int(1000, min=1, help="Cells of a kernel whose past is kept.").tag(
+        config=True
+    )
+    garbage_interval_s = Int(
+        6 * 3600, min=0, help="Seconds between two collections of garbage; 0 = never."
+    ).tag(config=True)
     governed_read_prefix = Unicode(
         None,
         allow_none=True,
@@ -153,6 +167,14 @@ class KernelGateway(JupyterApp):
             max_containers=self.max_containers,
             warm_count=min(self.warm_count, self.max_containers),
             idle_container_s=self.idle_container_s,
+            retention=Retention(
+                days=self.retention_days,
+                cells=self.retention_cells,
+                timeout_s=max(
+                    Retention().timeout_s, *(float(e.timeout_s) for e in environments.values())
+                ),
+            ),
+            garbage_interval_s=self.garbage_interval_s,
             stack=stack,
             config=self.config,
         )

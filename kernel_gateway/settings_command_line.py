@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 PROGRAM = "kernel-gateway"
-COMMANDS = ("run", "files", "connectors", "probe")
+COMMANDS = ("run", "files", "connectors", "probe", "gc")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 BAD_INPUT = 2
 
@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_files(commands)
     _add_connectors(commands)
     _add_probe(commands)
+    _add_gc(commands)
     return parser
 
 
@@ -112,6 +113,13 @@ def _add_run(commands: Any) -> None:
         "--output", metavar="OUT.ipynb", type=Path, help="where it is written (in place)"
     )
     parser.add_argument("--kernel-name", metavar="NAME", help="kernelspec (the notebook's own)")
+    parser.add_argument(
+        "--from",
+        metavar="KERNEL[@CELL]",
+        dest="source",
+        default="",
+        help="begin with the variables that a kernel has, or had after a cell (none)",
+    )
     parser.add_argument("--timeout", metavar="S", type=_seconds, help="seconds for one cell")
     _add_client_options(parser)
     parser.set_defaults(command="run", parser=parser)
@@ -155,6 +163,19 @@ def _add_probe(commands: Any) -> None:
     parser.add_argument("--kernel-name", metavar="NAME", help="kernelspec (the default one)")
     _add_client_options(parser)
     parser.set_defaults(command="probe", parser=parser)
+
+
+def _add_gc(commands: Any) -> None:
+    text = "delete what no session needs any more"
+    parser = commands.add_parser(
+        "gc",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}: commits past their retention, and chunks of "
+        "variables that no commit names. A gateway does so by itself every few hours.",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only list what would be deleted")
+    _add_client_options(parser)
+    parser.set_defaults(command="gc", parser=parser)
 
 
 def _add_connectors(commands: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_gateway.dispatch.failures import CellRefused
@@ -21,7 +21,9 @@ CONTENT_FIELDS = (
     "allow_stdin",
     "stop_on_error",
 )
-LONGEST_COMMIT_GRACE_S = 5.0
+LONGEST_COMMIT_GRACE_S = 45.0
+COMMIT_GRACE_SHARE = 0.1
+QUERY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class CellFacts:
     epoch: int
     seq: int
     head: Head | None
+    head_kernel_id: str | None = None
     manifest: str | None
     scope: Scope
     workspace: str
@@ -97,6 +100,7 @@ def plan_cell(
         epoch=facts.epoch,
         seq=facts.seq,
         parent_head=facts.head,
+        parent_kernel_id=facts.head_kernel_id,
         manifest=facts.manifest,
         scope=facts.scope,
         workspace=facts.workspace,
@@ -111,13 +115,50 @@ def plan_cell(
     )
 
 
+def plan_query(
+    content: Mapping[str, Any], facts: CellFacts, *, request_id: str, nonce: str
+) -> Invocation:
+    """Return the invocation that asks for a variable as text, and changes nothing."""
+    timeout_s = min(facts.limits.timeout_s, QUERY_TIMEOUT_S)
+    return Invocation(
+        request_id=request_id,
+        kind="variables",
+        commit=False,
+        kernel_id=facts.kernel_id,
+        epoch=facts.epoch,
+        seq=facts.seq,
+        parent_head=facts.head,
+        parent_kernel_id=facts.head_kernel_id,
+        manifest=facts.manifest,
+        scope=facts.scope,
+        workspace=facts.workspace,
+        projects=facts.projects,
+        run=facts.run,
+        workdir_name=facts.workdir_name,
+        msg=CellMessage(header={}, content=dict(content)),
+        execution_count=facts.execution_count,
+        limits=replace(
+            facts.limits, timeout_s=timeout_s, commit_grace_s=timeout_s * COMMIT_GRACE_SHARE
+        ),
+        write_prefix=facts.write_prefix,
+        nonce=nonce,
+    )
+
+
 def limits_for(
-    *, timeout_s: float, memory_bytes: int, output_bytes: int, snapshot_bytes: int
+    *,
+    timeout_s: float,
+    memory_bytes: int,
+    output_bytes: int,
+    snapshot_bytes: int,
+    commit_grace_s: float | None = None,
 ) -> Limits:
-    """Return the limits of a cell, with a commit grace that a short timeout can afford."""
+    """Return the limits of a cell; by default with a commit grace that its timeout can afford."""
+    if commit_grace_s is None:
+        commit_grace_s = min(LONGEST_COMMIT_GRACE_S, timeout_s * COMMIT_GRACE_SHARE)
     return Limits(
         timeout_s=timeout_s,
-        commit_grace_s=min(LONGEST_COMMIT_GRACE_S, timeout_s / 5),
+        commit_grace_s=commit_grace_s,
         output_bytes=output_bytes,
         snapshot_bytes=snapshot_bytes,
         memory_bytes=memory_bytes,

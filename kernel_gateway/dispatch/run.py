@@ -53,6 +53,7 @@ from lambda_kernel.contract.schema import InvalidField
 logger = logging.getLogger(__name__)
 
 INTERRUPT = "interrupt"
+KILL = "kill"
 TURN_S = 0.002
 
 
@@ -198,8 +199,12 @@ class Dispatcher:
         )
         yield await settle_silence(invocation, heard, problem, self._point)
 
-    async def interrupt(self, flight: Flight) -> None:
-        """Have the cell killed: it leaves the line, or its container is told.
+    async def interrupt(self, flight: Flight, *, kill: bool = False) -> None:
+        """End the cell: it leaves the line, or its container is told.
+
+        Args:
+            flight: the cell. Where it was interrupted before and still runs, it is killed.
+            kill: do not let its code end itself and commit.
 
         Raises:
             StorageError: the container cannot be told.
@@ -208,8 +213,9 @@ class Dispatcher:
         if not flight.sent:
             return
         invocation = flight.invocation
+        order = KILL if kill or flight.interrupted else INTERRUPT
         flight.interrupted = True
-        token = control_token(self._key(invocation), INTERRUPT)
+        token = control_token(self._key(invocation), order)
         await self._store.put(self._overflow_bucket, _interrupt_key(invocation), token)
 
     async def clean_up(self, flight: Flight) -> None:

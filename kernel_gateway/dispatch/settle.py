@@ -194,6 +194,7 @@ async def _claim_once(invocation: Invocation, store: ObjectStore, bucket: str) -
         scope_hash=invocation.scope.hash,
         seq=invocation.seq,
         parent=invocation.parent_head,
+        parent_kernel_id=invocation.parent_kernel_id,
         void=True,
         request_id=invocation.request_id,
         execution_count=invocation.execution_count,

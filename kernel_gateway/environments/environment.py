@@ -27,6 +27,8 @@ class Environment:
         ephemeral_mb: size of ``/tmp``, 2,048 to 10,240 (our floor; AWS allows 512).
         home_mb: what a HOME may measure to be saved, 16 to 10,240.
         timeout_s: 1 to 900; to 1,800 with ``allow_long_timeout``.
+        commit_grace_s: how long before the timeout a cell is interrupted, so that what it did is
+            committed; None = 45, or a tenth of the timeout where that is less.
         allow_long_timeout: the explicit setting that admits more than 900 s.
         preload: modules imported once before cells run; one that is missing is left out.
         tier: the isolation a cell must have: ``namespaces`` (of its own, for each cell) or
@@ -43,6 +45,7 @@ class Environment:
     ephemeral_mb: int = 2048
     home_mb: int = 2048
     timeout_s: int = USUAL_TIMEOUT_S
+    commit_grace_s: float | None = None
     allow_long_timeout: bool = False
     preload: tuple[str, ...] = DEFAULT_PRELOAD
     tier: Literal["namespaces", "process"] = "namespaces"
@@ -62,6 +65,9 @@ class Environment:
                 f"{LONGEST_TIMEOUT_S}",
             )
         _check_range("timeout_s", self.timeout_s, 1, LONGEST_TIMEOUT_S)
+        grace_s = self.commit_grace_s
+        if grace_s is not None and not 0 < grace_s < self.timeout_s:
+            raise InvalidField("environment.commit_grace_s", "must be above 0 and below timeout_s")
         for module in self.preload:
             if not all(part.isidentifier() for part in module.split(".")):
                 raise InvalidField("environment.preload", f"{module!r} is not a module name")

@@ -21,12 +21,14 @@ from kernel_gateway.errors import (
     Started,
     StorageError,
 )
+from kernel_gateway.kernels import query
 from kernel_gateway.kernels.cell import Cell
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.model import KernelModel
 from kernel_gateway.kernels.outlet import Sink
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.kernels.state import ExecutionState, KernelEvent
+from kernel_gateway.kernels.variables import Variable
 from kernel_gateway.messaging import requests
 from kernel_gateway.messaging.message import BadMessage, InMessage
 from kernel_gateway.messaging.replies import (
@@ -143,8 +145,19 @@ class LambdaKernel(KernelModel):
         else:
             logger.info("a message is ignored", extra={"msg_type": msg_type[:64]})
 
+    async def variables(self) -> list[Variable]:
+        """Return what the newest commit holds, by name (raises StorageError)."""
+        return await query.variables(self._lineage, self._services)
+
+    async def represent(self, name: str) -> dict[str, object]:
+        """Return a variable with its ``repr``; raises as `query.represent` does."""
+        return await query.represent(self._lineage, self.environment, self._services, name)
+
     async def interrupt(self) -> None:
-        """Have the running cell killed (CellInterrupted); nothing happens while idle.
+        """Have the running cell interrupted; the second time, killed. Nothing happens while idle.
+
+        Interrupted code raises KeyboardInterrupt, and what it did is committed. Code that does not
+        end by that is killed (CellInterrupted) after some seconds.
 
         Raises:
             StorageError: its container cannot be told.
@@ -346,7 +359,7 @@ class LambdaKernel(KernelModel):
         if flight is None:
             return
         try:
-            await self._services.dispatcher.interrupt(flight)
+            await self._services.dispatcher.interrupt(flight, kill=True)
         except GatewayError:
             logger.warning("a container could not be told to stop its cell", exc_info=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from dataclasses import replace
 
@@ -13,7 +14,9 @@ from kernel_gateway.errors import GatewayError, PreconditionFailed
 from kernel_gateway.kernels.position import Chain, Position, UnreadableCommit
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.services import KernelServices
+from lambda_kernel.contract.commit import Commit
 from lambda_kernel.contract.invocation import Invocation
+from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
@@ -33,11 +36,13 @@ class Lineage:
         self, record: KernelRecord, etag: str, services: KernelServices, *, is_new: bool
     ) -> None:
         self.record = record
-        self.execution_count = 0
+        self.execution_count = 0 if record.origin is None else record.origin.execution_count
         self._etag = etag
         self._services = services
         # Of a kernel that an earlier gateway started it is looked up by the first cell.
-        self._position = Position(next_seq=record.floor_seq + 1) if is_new else None
+        self._position = (
+            replace(self._chain().beginning(), next_seq=record.floor_seq + 1) if is_new else None
+        )
 
     @property
     def known_count(self) -> int | None:
@@ -65,6 +70,23 @@ class Lineage:
             self._position = replace(position, stored=None)
         return self._position
 
+    async def look(self) -> Position:
+        """Return its place without claiming it: for what changes nothing (raises StorageError)."""
+        if self._position is not None:
+            return self._position
+        return await self._chain().look(self.record.floor_seq)
+
+    async def commit_at(self, position: Position) -> Commit | None:
+        """Return the commit that it stands on, None for an empty session (raises StorageError)."""
+        if position.head is None:
+            return None
+        riding = self._services.manifests.get(self.record.kernel_id, position.head)
+        stored = base64.b64decode(riding) if riding else await self._chain().fetch(position.head)
+        try:
+            return Commit.from_bytes(stored)
+        except InvalidField as problem:
+            raise UnreadableCommit(f"commit {position.head.seq}: {problem}") from problem
+
     def facts(self, position: Position, count: int, environment: Environment) -> CellFacts:
         """Return what the invocation of a cell with this count is made from."""
         record, options = self.record, self.record.options
@@ -73,6 +95,7 @@ class Lineage:
             epoch=record.epoch,
             seq=position.next_seq,
             head=position.head,
+            head_kernel_id=self._chain().other_kernel_of(position.head),
             manifest=self._services.manifests.get(record.kernel_id, position.head),
             scope=self.scope,
             workspace=options.workspace,
@@ -134,7 +157,7 @@ class Lineage:
             StorageError: the record could not be changed; the session is as it was.
             NotFound: the record is gone.
         """
-        record = replace(self.record, epoch=self.record.epoch + 1, floor_seq=floor_seq)
+        record = replace(self.record, epoch=self.record.epoch + 1, floor_seq=floor_seq, origin=None)
         records = self._services.records
         try:
             self._etag = await records.change(record, self._etag)
@@ -166,6 +189,7 @@ class Lineage:
 
     def _chain(self) -> Chain:
         return Chain(
+            origin=self.record.origin,
             store=self._services.store,
             bucket=self._services.stack.state,
             scope=self.scope,

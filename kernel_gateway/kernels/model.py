@@ -14,6 +14,7 @@ from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.kernels.outlet import KeptLimits, Outlet
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.state import ExecutionState, KernelEvent, next_state
+from lambda_kernel.contract.scope import Scope
 
 STEPS = (
     "receive",
@@ -82,6 +83,11 @@ class KernelModel:
     def options(self) -> KernelOptions:
         """What the client chose when starting it."""
         return self._lineage.record.options
+
+    @property
+    def scope(self) -> Scope:
+        """Whose HOME and state its cells see."""
+        return self._lineage.scope
 
     @property
     def record(self) -> KernelRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from kernel_gateway.errors import BadRequest
@@ -16,11 +16,37 @@ WORKSPACE = "LAMBDA_KERNEL_WORKSPACE"
 PROJECTS = "LAMBDA_KERNEL_PROJECTS"
 RUN = "LAMBDA_KERNEL_RUN"
 SCOPE = "LAMBDA_KERNEL_SCOPE"
-ENV_NAMES = (WORKSPACE, PROJECTS, RUN, SCOPE)
+FROM = "LAMBDA_KERNEL_FROM"
+ENV_NAMES = (WORKSPACE, PROJECTS, RUN, SCOPE, FROM)
 
 DEFAULT_WORKSPACE = "default"
 MAX_PROJECTS = 100
+MAX_CELL_DIGITS = 9
 _SCOPES = ("agent", "execution")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkSource:
+    """A kernel to begin from, as the client names it.
+
+    Attributes:
+        kernel_id: which kernel.
+        cell: as it was after this cell; None = as it is.
+    """
+
+    kernel_id: str
+    cell: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> ForkSource:
+        """Return what ``<kernel id>[@<cell>]`` names (raises InvalidField)."""
+        kernel_id, at, cell = text.partition("@")
+        names.check_kernel_id(kernel_id, FROM)
+        if not at:
+            return cls(kernel_id=kernel_id)
+        if not (cell.isascii() and cell.isdigit() and len(cell) <= MAX_CELL_DIGITS):
+            raise InvalidField(FROM, "must be <kernel id> or <kernel id>@<number of a cell>")
+        return cls(kernel_id=kernel_id, cell=int(cell))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +59,14 @@ class KernelOptions:
         run: the run prefix it works in, or None.
         scope: ``agent`` (the agent's HOME, else the user's) or ``execution`` (an empty HOME for
             every cell).
+        source: the kernel whose session it goes on with, or None.
     """
 
     workspace: str = DEFAULT_WORKSPACE
     projects: tuple[str, ...] = ()
     run: str | None = None
     scope: Literal["agent", "execution"] = "agent"
+    source: ForkSource | None = None
 
     def __post_init__(self) -> None:
         names.check_workspace(self.workspace, WORKSPACE)
@@ -50,6 +78,8 @@ class KernelOptions:
             names.check_run(self.run, RUN)
         if self.scope not in _SCOPES:
             raise InvalidField(SCOPE, f"must be one of {', '.join(_SCOPES)}")
+        if self.source is not None and self.scope == "execution":
+            raise InvalidField(FROM, f"needs the scope agent: {SCOPE} is execution")
 
     @classmethod
     def from_env(cls, env: Mapping[str, Any]) -> tuple[KernelOptions, tuple[str, ...]]:
@@ -77,10 +107,17 @@ class KernelOptions:
                 projects=tuple(dict.fromkeys(projects)) if PROJECTS in chosen else (),
                 run=chosen.get(RUN),
                 scope=cast("Literal['agent', 'execution']", chosen.get(SCOPE, "agent")),
+                source=ForkSource.parse(chosen[FROM]) if FROM in chosen else None,
             )
         except InvalidField as problem:
             raise BadRequest(str(problem)) from problem
         return options, ignored
+
+    def inherited(self, source: KernelOptions) -> KernelOptions:
+        """Return these options with what the client left open as ``source`` has it."""
+        if (self.workspace, self.projects, self.run) != (DEFAULT_WORKSPACE, (), None):
+            return self
+        return replace(self, workspace=source.workspace, projects=source.projects, run=source.run)
 
     def scope_of(self, owner: Identity, kernel_id: str) -> Scope:
         """Return whose HOME and state the kernel's cells see.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
 from kernel_gateway.objects import ObjectStore
@@ -38,18 +38,56 @@ class Position:
     stored: bytes | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a kernel was forked.
+
+    Attributes:
+        kernel_id: the kernel that it was forked from.
+        head: the commit of that kernel.
+        execution_count: of that commit's cell.
+    """
+
+    kernel_id: str
+    head: Head
+    execution_count: int
+
+
 class UnreadableCommit(StorageError):
     """The newest commit is not there any more, or is not one; only a restart helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The commits of one kernel in the state bucket."""
+    """The commits of one kernel in the state bucket.
+
+    Attributes:
+        store, bucket: where they are.
+        scope, kernel_id: whose they are.
+        origin: the commit of another kernel that they begin with, or None.
+    """
 
     store: ObjectStore
     bucket: str
     scope: Scope
     kernel_id: str
+    origin: Origin | None = None
+
+    def beginning(self, execution_count: int = 0) -> Position:
+        """Return the place of a kernel that has committed nothing yet."""
+        origin = self.origin
+        if origin is None:
+            return Position(execution_count=execution_count)
+        return Position(
+            head=origin.head,
+            head_count=origin.execution_count,
+            execution_count=max(origin.execution_count, execution_count),
+        )
+
+    def other_kernel_of(self, head: Head | None) -> str | None:
+        """Return the kernel that a head is a commit of, None where it is this one."""
+        origin = self.origin
+        return origin.kernel_id if origin is not None and origin.head == head else None
 
     async def locate(self, floor_seq: int) -> Position:
         """Return the kernel's place, after making sure that it is the last word.
@@ -79,6 +117,17 @@ class Chain:
                 )
         raise StorageError(f"kernel {self.kernel_id} has another writer")
 
+    async def look(self, floor_seq: int) -> Position:
+        """Return the kernel's place as it is now; a cell may commit behind it at any time.
+
+        Raises:
+            UnreadableCommit: the newest commit cannot be read.
+            StorageError: S3 does not answer.
+        """
+        highest = await self.highest_seq()
+        found = await self._at(highest, floor_seq)
+        return replace(found, next_seq=max(highest, floor_seq) + 1)
+
     async def fence_off(self) -> int:
         """Take the next number whatever the newest commit is; return it (raises StorageError)."""
         for _ in range(ATTEMPTS):
@@ -89,13 +138,18 @@ class Chain:
 
     async def highest_seq(self) -> int:
         """Return the number of the newest commit, 0 where there is none."""
+        return max(await self.seqs(), default=0)
+
+    async def seqs(self) -> list[int]:
+        """Return the numbers of all commits, void ones too."""
         prefix = keys.commits_prefix(self.scope, self.kernel_id)
-        highest = 0
-        async for key in self.store.list(self.bucket, prefix):
-            name = key.removeprefix(prefix)
-            if name.isascii() and name.isdigit():
-                highest = max(highest, int(name))
-        return highest
+        names = [key.removeprefix(prefix) async for key in self.store.list(self.bucket, prefix)]
+        return [int(name) for name in names if name.isascii() and name.isdigit()]
+
+    async def stored_at(self, seq: int) -> bytes:
+        """Return the stored bytes of this kernel's commit ``seq`` (raises NotFound)."""
+        key = keys.commit_key(self.scope, self.kernel_id, seq)
+        return (await self.store.get(self.bucket, key)).body
 
     async def put_void(self, seq: int, *, parent: Head | None, count: int) -> bool:
         """Take ``seq`` so that nobody can commit there; return whether it was free."""
@@ -104,6 +158,7 @@ class Chain:
             scope_hash=self.scope.hash,
             seq=seq,
             parent=parent,
+            parent_kernel_id=self.other_kernel_of(parent),
             void=True,
             request_id=uuid.uuid4().hex,
             execution_count=count,
@@ -117,9 +172,9 @@ class Chain:
 
     async def fetch(self, head: Head) -> bytes:
         """Return the stored bytes of a commit (raises StorageError)."""
-        key = keys.commit_key(self.scope, self.kernel_id, head.seq)
+        kernel_id = self.other_kernel_of(head) or self.kernel_id
         try:
-            stored = (await self.store.get(self.bucket, key)).body
+            stored = await replace(self, kernel_id=kernel_id).stored_at(head.seq)
         except NotFound as missing:
             raise UnreadableCommit(f"commit {head.seq} is not available any more") from missing
         if digest_of(stored) != head.digest:
@@ -128,10 +183,9 @@ class Chain:
 
     async def _at(self, highest: int, floor_seq: int) -> Position:
         if highest <= floor_seq:
-            return Position()
-        key = keys.commit_key(self.scope, self.kernel_id, highest)
+            return self.beginning()
         try:
-            stored = (await self.store.get(self.bucket, key)).body
+            stored = await self.stored_at(highest)
         except NotFound as missing:
             raise UnreadableCommit(f"commit {highest} vanished") from missing
         newest = self._read(stored, highest)
@@ -144,7 +198,7 @@ class Chain:
             )
         head = newest.parent
         if head is None or head.seq <= floor_seq:
-            return Position(execution_count=newest.execution_count)
+            return self.beginning(newest.execution_count)
         parent_stored = await self.fetch(head)
         return Position(
             head=head,

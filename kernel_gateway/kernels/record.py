@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kernel_gateway.errors import StorageError
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.kernels.position import Origin
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import keys, names
 from lambda_kernel.contract.schema import InvalidField, decode, encode
@@ -30,6 +31,7 @@ class KernelRecord:
         created: ISO 8601, UTC.
         epoch: counts the restarts; the fencing number of its invocations.
         floor_seq: commits up to this number belong to before the last restart.
+        origin: where it was forked, if it was, and was not restarted since.
     """
 
     schema: int = SCHEMA
@@ -41,6 +43,7 @@ class KernelRecord:
     created: str
     epoch: int = 0
     floor_seq: int = 0
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
         names.check_kernel_id(self.kernel_id, "record.kernel_id")

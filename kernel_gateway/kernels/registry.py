@@ -6,17 +6,19 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
 from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import BadRequest, NotFound, PreconditionFailed, StorageError
+from kernel_gateway.kernels import forking
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.lineage import Lineage
-from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.kernels.options import FROM, KernelOptions
 from kernel_gateway.kernels.position import Chain
 from kernel_gateway.kernels.record import KernelRecord, RecordStore
 from kernel_gateway.kernels.recorder import CellRecorder, LoggingRecorder
@@ -26,6 +28,7 @@ from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import names
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
 
@@ -127,8 +130,8 @@ class KernelRegistry:
                 this id left are not seen.
 
         Raises:
-            NotFound: there is no such kernelspec.
-            BadRequest: ``kernel_id`` is not a lower-case UUID.
+            NotFound: there is no such kernelspec, or no such kernel to fork.
+            BadRequest: ``kernel_id`` is not a lower-case UUID, or the cell to fork at is not kept.
             PreconditionFailed: a kernel of this id exists.
             StorageError: the record could not be written.
         """
@@ -137,21 +140,46 @@ class KernelRegistry:
             raise NotFound(f"there is no kernelspec {spec_name!r}")
         owner = owner.as_owner
         floor_seq = 0
+        source = self.source_of(owner, options)
+        found = None
+        if source is not None:
+            options = options.inherited(source.options)
+            found = await self._found(source, options)
         if kernel_id is None:
             kernel_id = str(uuid.uuid4())
         else:
             floor_seq = await self._used_seq(owner, options, kernel_id)
+        if found is not None:
+            # The first commit of the fork comes after the one that it begins with.
+            floor_seq = max(floor_seq, found.origin.head.seq)
         record = KernelRecord(
             kernel_id=kernel_id,
             spec_name=spec_name,
             owner=owner,
             options=options,
-            workdir_name=uuid.uuid4().hex,
+            workdir_name=uuid.uuid4().hex if source is None else source.record.workdir_name,
             created=utc_text(self._services.now()),
             floor_seq=floor_seq,
+            origin=None if found is None else found.origin,
         )
         etag = await self._services.records.create(record)
+        if found is not None:
+            await self._hold(record, found)
+            self._services.manifests.put(kernel_id, found.origin.head, found.stored)
         return self._add(record, etag, environment, is_new=True)
+
+    def source_of(self, owner: Identity, options: KernelOptions) -> LambdaKernel | None:
+        """Return the kernel that is to be forked, None where a session begins with nothing.
+
+        Raises:
+            NotFound: there is none of this scope: whether another has one cannot be told.
+        """
+        if options.source is None:
+            return None
+        source = self._kernels.get(options.source.kernel_id)
+        if source is None or source.scope != options.scope_of(owner.as_owner, source.kernel_id):
+            raise NotFound(f"Kernel does not exist: {options.source.kernel_id}")
+        return source
 
     def get(self, kernel_id: str) -> LambdaKernel:
         """Return the kernel (raises NotFound)."""
@@ -200,13 +228,28 @@ class KernelRegistry:
             raise BadRequest(str(problem)) from problem
         if kernel_id in self._kernels:
             raise PreconditionFailed(f"kernel {kernel_id} exists")
-        chain = Chain(
-            store=self._services.store,
-            bucket=self._services.stack.state,
-            scope=options.scope_of(owner, kernel_id),
-            kernel_id=kernel_id,
+        return await self._chain(options.scope_of(owner, kernel_id), kernel_id).highest_seq()
+
+    async def _found(self, source: LambdaKernel, options: KernelOptions) -> forking.Found:
+        assert options.source is not None  # noqa: S101
+        record = source.record
+        chain = replace(self._chain(source.scope, record.kernel_id), origin=record.origin)
+        return await forking.find(chain, options.source, record.floor_seq)
+
+    async def _hold(self, record: KernelRecord, found: forking.Found) -> None:
+        """Make sure that the commit to begin with has not expired before the record named it."""
+        scope = record.options.scope_of(record.owner, record.kernel_id)
+        try:
+            await self._chain(scope, found.origin.kernel_id).stored_at(found.origin.head.seq)
+        except NotFound as gone:
+            await self._services.records.delete(record.kernel_id)
+            raise BadRequest(f"{FROM}: the cell has just expired") from gone
+
+    def _chain(self, scope: Scope, kernel_id: str) -> Chain:
+        services = self._services
+        return Chain(
+            store=services.store, bucket=services.stack.state, scope=scope, kernel_id=kernel_id
         )
-        return await chain.highest_seq()
 
     async def _load(self) -> None:
         at_once = asyncio.Semaphore(RECORDS_AT_ONCE)

@@ -18,9 +18,11 @@ from tornado import web
 
 from kernel_gateway.web.base import GatewayHandler, JsonErrors, NotFoundHandler
 from kernel_gateway.web.channels import KernelChannelsHandler
+from kernel_gateway.web.garbage_api import GarbageHandler
 from kernel_gateway.web.kernels_api import KernelActionHandler, KernelHandler, KernelsHandler
 from kernel_gateway.web.sessions_api import SessionHandler, SessionsHandler
 from kernel_gateway.web.status_api import EventsHandler, MetricsHandler, StatusHandler
+from kernel_gateway.web.variables_api import VariablesHandler
 from kernel_gateway.web.workspaces_api import WorkspaceFilesHandler
 
 KERNEL_ID = r"(?P<kernel_id>\w+-\w+-\w+-\w+-\w+)"
@@ -82,10 +84,12 @@ default_handlers = [
     (r"/api/kernels", KernelsHandler),
     (rf"/api/kernels/{KERNEL_ID}", KernelHandler),
     (rf"/api/kernels/{KERNEL_ID}/(?P<action>interrupt|restart)", KernelActionHandler),
+    (rf"/api/kernels/{KERNEL_ID}/variables", VariablesHandler),
     (rf"/api/kernels/{KERNEL_ID}/channels", KernelChannelsHandler),
     (r"/api/sessions", SessionsHandler),
     (rf"/api/sessions/{SESSION_ID}", SessionHandler),
     (r"/api/workspaces/(?P<workspace>[^/]+)/files/(?P<path>.*)", WorkspaceFilesHandler),
+    (r"/api/garbage", GarbageHandler),
     (r"/metrics", MetricsHandler),
     (r"/.*", NotFoundHandler),
 ]

@@ -13,8 +13,8 @@ from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.web.base import JsonErrors
 from kernel_gateway.web.identities import LOCAL_USER, IdentityTable
 
-ADMIN_RESOURCES = frozenset({"metrics"})
-"""What shows numbers of all users together."""
+ADMIN_RESOURCES = frozenset({"garbage", "metrics"})
+"""What is about all users together."""
 
 
 @dataclass

@@ -78,7 +78,9 @@ class LambdaKernelManager(AsyncMappingKernelManager):
             NotFound: there is no such kernelspec.
             GatewayError: as KernelRegistry.start.
         """
-        name = kernel_name or self.default_kernel_name
+        options = options or KernelOptions()
+        source = self.registry.source_of(owner, options)
+        name = kernel_name or (source.spec_name if source else self.default_kernel_name)
         try:
             spec_name = self.kernel_spec_manager.resolve(name)
         except NoSuchKernel:
@@ -86,7 +88,7 @@ class LambdaKernelManager(AsyncMappingKernelManager):
             raise NotFound(f"Kernel spec not found: {name}; there are {there}") from None
         try:
             kernel = await self.registry.start(
-                owner, spec_name=spec_name, options=options or KernelOptions(), kernel_id=kernel_id
+                owner, spec_name=spec_name, options=options, kernel_id=kernel_id
             )
         except GatewayError as problem:
             self._emit("start", None, spec_name, problem)
@@ -229,6 +231,12 @@ class LambdaKernelManager(AsyncMappingKernelManager):
         server.event_logger.emit(schema_id=KERNEL_ACTIONS, data=data)
 
 
+def forked_from(kernel: LambdaKernel) -> str | None:
+    """Return where a kernel was forked, as ``<kernel id>@<cell>``."""
+    origin = kernel.record.origin
+    return None if origin is None else f"{origin.kernel_id}@{origin.execution_count}"
+
+
 def kernel_model(kernel: LambdaKernel) -> dict[str, Any]:
     """Return what the REST API says of a kernel.
 
@@ -248,6 +256,7 @@ def kernel_model(kernel: LambdaKernel) -> dict[str, Any]:
             "projects": list(kernel.options.projects),
             "run": kernel.options.run,
             "scope": kernel.options.scope,
+            "forked_from": forked_from(kernel),
             "execution_count": kernel.execution_count,
             "probe": kernel.probe,
             "timings_ms": kernel.last_timings_ms,

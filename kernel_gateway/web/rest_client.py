@@ -64,9 +64,11 @@ class RestClient:
 
     Attributes:
         endpoint: which gateway.
+        timeout_s: for an answer that is no upload's.
     """
 
     endpoint: Endpoint
+    timeout_s: float = TIMEOUT_S
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Send JSON, return JSON (None for an empty answer).
@@ -114,7 +116,7 @@ class RestClient:
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         )
-        timeout_s = UPLOAD_TIMEOUT_S if method == "PUT" else TIMEOUT_S
+        timeout_s = UPLOAD_TIMEOUT_S if method == "PUT" else self.timeout_s
         connection = kind(
             parts.hostname or "", parts.port, timeout=timeout_s, blocksize=BLOCK_BYTES
         )

@@ -20,6 +20,7 @@ from traitlets import Instance, default
 from traitlets.config import Config
 
 from kernel_gateway.errors import StartError
+from kernel_gateway.garbage import GarbageCollector
 from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.web.base import request_facts
 from kernel_gateway.web.connection import LambdaWebsocketConnection
@@ -81,6 +82,7 @@ class GatewayServer(ServerApp):
         environments: dict[str, Any],
         files: FileStore,
         spool_dir: Path,
+        collector: GarbageCollector | None = None,
         log: logging.Logger | None = None,
     ) -> GatewayServer:
         """Return a server that listens.
@@ -92,6 +94,7 @@ class GatewayServer(ServerApp):
             environments: by kernelspec name.
             files: the workspaces' files.
             spool_dir: where uploads wait; on disk, not in memory.
+            collector: of garbage, for admins; None = nobody can ask for a collection.
             log: jupyter_server's logger, the gateway's own where None.
 
         Raises:
@@ -112,6 +115,7 @@ class GatewayServer(ServerApp):
             "workspace_files": files,
             "log_function": _note_request,
             "spool_dir": spool_dir,
+            "garbage_collector": collector,
             # No file of this machine is served, jupyter_server's own pages included.
             "static_path": None,
             # A token has to be sent on purpose: a page of another site cannot do that, and there

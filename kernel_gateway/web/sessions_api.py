@@ -9,6 +9,7 @@ from tornado import web
 
 from kernel_gateway.errors import BadRequest, NotFound
 from kernel_gateway.kernels.identity import may_execute, may_see
+from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from kernel_gateway.web.kernel_manager import LambdaKernelManager, kernel_model
 from kernel_gateway.web.sessions import NotebookSession, NotebookSessions
@@ -65,8 +66,12 @@ class SessionsAPIHandler(GatewayHandler):
             return self.own_kernel(kernel_id).kernel_id
         if name is not None and not isinstance(name, str):
             raise BadRequest("kernel.name: must be text")
+        env = kernel.get("env") or {}
+        if not isinstance(env, dict):
+            raise BadRequest("kernel.env: must be an object")
+        options, _ = KernelOptions.from_env(env)
         return await self.manager.start_kernel(
-            owner=self.identity.as_owner, kernel_name=name or None
+            owner=self.identity.as_owner, kernel_name=name or None, options=options
         )
 
 

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -14,15 +13,16 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lambda_kernel.child import cell_history, process
+from lambda_kernel.child import cell_history, process, rehydrators
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.invocations import CellInvocation
 from lambda_kernel.child.kernel import CellKernel
-from lambda_kernel.child.namespace import SessionState, WholeNamespace
 from lambda_kernel.child.probing import probe_reply
+from lambda_kernel.child.representing import variables_reply
 from lambda_kernel.child.session import send_reply
 from lambda_kernel.child.side_state import Baseline
-from lambda_kernel.child.snapshot_file import SnapshotTooLarge, SnapshotUnreadable
+from lambda_kernel.child.state.memory import open_pagemap
+from lambda_kernel.child.state.session import Session, SnapshotTooLarge, SnapshotUnreadable
 from lambda_kernel.contract.cell_protocol import (
     FAILED_STATUS,
     CellDescriptors,
@@ -67,13 +67,15 @@ def run_child(
         if not confined:
             os.setsid()
         process.reset_signals()
+        interrupts = process.Interrupts()
+        interrupts.hold()
         own = process.take_descriptors(descriptors)
         channel.open(socket.socket(fileno=own.frames))
         _silence_own_logging()
         if confined:
             namespaces.let_in((request.workdir, request.home))
             linux.drop_capabilities()
-        status = _answer(request, own, kernel, channel, hidden)
+        status = _answer(request, own, kernel, channel, hidden, interrupts)
     except BaseException as error:  # noqa: BLE001  (the process ends here, whatever it was)
         _report(channel, error)
     finally:
@@ -88,20 +90,30 @@ def _answer(
     kernel: CellKernel,
     channel: FrameChannel,
     hidden: str | None,
+    interrupts: process.Interrupts,
 ) -> int:
     if request.kind == "probe":
         process.limit(request.limits)
         header = {"msg_type": "probe_reply"}
         send_reply(channel, {"header": header, "metadata": {}, "content": probe_reply(request)})
         return 0
-    message = _message(request)
-    state = _prepare(request, kernel, channel, hidden)
-    state.restore(kernel.cell_shell, own.snapshot_in)
+    message = {} if request.kind == "variables" else _message(request)
+    pagemap = open_pagemap(own.pager)
+    state = _prepare(request, kernel, channel, hidden, pagemap)
+    state.restore(own.snapshot_in, own.pager)
+    if request.kind == "variables":
+        header = {"msg_type": "variables_reply"}
+        content = variables_reply(state, kernel.cell_shell, request.msg.content)
+        send_reply(channel, {"header": header, "metadata": {}, "content": content})
+        return 0
     cell_history.begin_cell(kernel.cell_shell, request.execution_count)
     ran_here = CellInvocation.here(request.execution_count, request.environment)
     kernel.cell_shell.invocations.append(ran_here)
+    if request.kind != "execute":
+        state.load_for(message["content"]["code"])
+        state.show_names()
     gc.enable()
-    _handle(kernel, message)
+    _handle(kernel, message, interrupts)
     if channel.is_copy:
         # The cell forked and its copy came this far: only the original answers and saves.
         return 0
@@ -114,7 +126,9 @@ def _answer(
         send_reply(channel, reply)
         return 0
     try:
-        report = state.save(kernel.cell_shell, own.snapshot_out)
+        # Context variables have the values that the cell gave them in its own context only.
+        context = kernel.cell_shell.cell_context
+        report = context.run(state.save, own.snapshot_out)
     finally:
         send_reply(channel, reply)
     channel.send(report.to_dict())
@@ -143,8 +157,12 @@ def _message(request: CellRequest) -> dict[str, Any]:
 
 
 def _prepare(
-    request: CellRequest, kernel: CellKernel, channel: FrameChannel, hidden: str | None
-) -> SessionState:
+    request: CellRequest,
+    kernel: CellKernel,
+    channel: FrameChannel,
+    hidden: str | None,
+    pagemap: int | None,
+) -> Session:
     os.umask(0o022)
     process.limit(request.limits)
     process.set_environment(request)
@@ -155,24 +173,27 @@ def _prepare(
     # From here on, code of the user may run: .pth files, usercustomize, unpickling.
     channel.started()
     process.add_user_site(hidden)
+    rehydrators.begin_cell(request.workdir, request.home)
     kernel.cell_shell.history_manager.dir_hist[:] = [request.workdir]
-    baseline = Baseline.here(request.workdir)
-    return WholeNamespace(baseline, request.limits.snapshot_bytes, request.seeds)
+    baseline = Baseline.here(request.workdir, kernel.cell_shell)
+    return Session(
+        kernel.cell_shell, baseline, request.limits.snapshot_bytes, request.seeds, pagemap
+    )
 
 
-def _handle(kernel: CellKernel, message: dict[str, Any]) -> None:
+def _handle(kernel: CellKernel, message: dict[str, Any], interrupts: process.Interrupts) -> None:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     kernel.start_request(loop)
     kernel.begin_message(message)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        interrupts.let_in()
         loop.run_until_complete(dispatch(kernel, message))
     except KeyboardInterrupt as interrupt:
-        # It came when the user's code had just ended.
+        # It came before the user's code began, or when it had just ended.
         _reply_interrupted(kernel, message, interrupt)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        interrupts.ignore()
 
 
 def _reply_interrupted(

@@ -1,8 +1,11 @@
 """``In``, the numbered inputs and the sources of earlier cells."""
 
 from __future__ import annotations
+import __future__
 
+import functools
 import linecache
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,37 +14,66 @@ MAX_SOURCES_CHARACTERS = 16 * 1024 * 1024
 """Of all cells together, newest first; tracebacks of older ones show no source."""
 
 
-def collect(shell: Any, carried: Mapping[str, tuple[int, str]]) -> dict[str, Any]:
-    """Return the history of ``shell`` as plain values.
+_FUTURE_FLAGS = functools.reduce(
+    operator.or_, (getattr(__future__, n).compiler_flag for n in __future__.all_feature_names)
+)
 
-    Args:
-        shell: after a cell.
-        carried: file name to number and source of earlier cells.
+
+class History:
+    """The inputs of earlier cells: gathered from parts, and what a cell adds to them.
+
+    A part is a dict of plain values: ``first`` (number of the first input in it), ``raw``,
+    ``parsed``, ``sources`` (file name to number and text), and ``flags`` (of ``__future__``).
     """
-    sources = dict(carried)
-    for name, number in shell.compile._filename_map.items():
-        entry = linecache.cache.get(name)
-        if name not in sources and entry is not None and len(entry) == 4:
-            sources[name] = (number, "".join(entry[2]))
-    return {
-        "raw": [_shortened(text) for text in shell.history_manager.input_hist_raw],
-        "parsed": [_shortened(text) for text in shell.history_manager.input_hist_parsed],
-        "sources": _newest(sources),
-    }
 
+    def __init__(self) -> None:
+        self._raw: list[str] = []
+        self._parsed: list[str] = []
+        self._sources: dict[str, tuple[int, str]] = {}
+        self._flags = 0
 
-def apply(shell: Any, history: Mapping[str, Any]) -> None:
-    """Give ``shell`` the history that ``collect`` saw in another process."""
-    manager = shell.history_manager
-    manager.input_hist_raw[:] = history["raw"]
-    manager.input_hist_parsed[:] = history["parsed"]
-    recent = ["", "", "", *history["raw"]]
-    manager._i00, manager._i, manager._ii, manager._iii = recent[-1], recent[-2], recent[-3], ""
-    numbered = {f"_i{n}": text for n, text in enumerate(history["raw"]) if n and text}
-    shell.push(numbered, interactive=False)
-    for name, (number, source) in history["sources"].items():
-        shell.compile._filename_map[name] = number
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    def add(self, part: Mapping[str, Any]) -> None:
+        """Add a part that was stored after those that were added before."""
+        for mine, name in ((self._raw, "raw"), (self._parsed, "parsed")):
+            mine.extend([""] * (part["first"] - len(mine)))
+            mine[part["first"] :] = part[name]
+        self._sources.update(part["sources"])
+        self._flags |= part["flags"]
+
+    def apply(self, shell: Any) -> None:
+        """Give ``shell`` what was gathered."""
+        manager = shell.history_manager
+        if not self._raw:
+            return
+        shell.compile.flags |= self._flags
+        manager.input_hist_raw[:] = self._raw
+        manager.input_hist_parsed[:] = self._parsed
+        recent = ["", "", "", *self._raw]
+        manager._i00, manager._i, manager._ii, manager._iii = recent[-1], recent[-2], recent[-3], ""
+        numbered = {f"_i{n}": text for n, text in enumerate(self._raw) if n and text}
+        shell.push(numbered, interactive=False)
+        for name, (number, source) in self._sources.items():
+            shell.compile._filename_map[name] = number
+            linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+
+    def new(self, shell: Any) -> dict[str, Any]:
+        """Return the part that ``shell`` adds to what was gathered."""
+        sources = {n: s for n, s in _sources_of(shell).items() if n not in self._sources}
+        return self._part(shell, len(self._raw), sources)
+
+    def everything(self, shell: Any) -> dict[str, Any]:
+        """Return one part that holds what all others hold, as far as it is kept."""
+        return self._part(shell, 0, _newest(self._sources | _sources_of(shell)))
+
+    def _part(self, shell: Any, first: int, sources: dict[str, tuple[int, str]]) -> dict[str, Any]:
+        manager = shell.history_manager
+        return {
+            "first": first,
+            "raw": [_shortened(text) for text in manager.input_hist_raw[first:]],
+            "parsed": [_shortened(text) for text in manager.input_hist_parsed[first:]],
+            "sources": sources,
+            "flags": shell.compile.flags & _FUTURE_FLAGS,
+        }
 
 
 def begin_cell(shell: Any, execution_count: int) -> None:
@@ -58,6 +90,17 @@ def _shortened(text: str) -> str:
     return f"{text[:1000]}\n# ... {len(text)} characters; only the beginning is kept"
 
 
+def _sources_of(shell: Any) -> dict[str, tuple[int, str]]:
+    sources: dict[str, tuple[int, str]] = {}
+    for name, number in shell.compile._filename_map.items():
+        entry = linecache.cache.get(name)
+        if entry is not None and len(entry) == 4:
+            source = "".join(entry[2])
+            if len(source) <= MAX_SOURCE_CHARACTERS:
+                sources[name] = (number, source)
+    return sources
+
+
 def _newest(sources: dict[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
     kept: dict[str, tuple[int, str]] = {}
     room = MAX_SOURCES_CHARACTERS
@@ -65,6 +108,5 @@ def _newest(sources: dict[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
         room -= len(source)
         if room < 0:
             break
-        if len(source) <= MAX_SOURCE_CHARACTERS:
-            kept[name] = (number, source)
+        kept[name] = (number, source)
     return dict(reversed(kept.items()))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import logging
 import os
+import re
 import sys
 import threading
 import types
@@ -19,10 +21,13 @@ _no_debugger = types.ModuleType("ipykernel.debugger")
 vars(_no_debugger).update(_is_debugpy_available=False, Debugger=object)
 sys.modules.setdefault("ipykernel.debugger", _no_debugger)
 
+import traitlets  # noqa: E402
 from ipykernel.compiler import XCachingCompiler  # noqa: E402
+from ipykernel.displayhook import ZMQShellDisplayHook  # noqa: E402
 from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
 from IPython.core.error import StdinNotImplementedError, UsageError  # noqa: E402
+from IPython.core.interactiveshell import ExecutionResult  # noqa: E402
 from IPython.core.profiledir import ProfileDir  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
@@ -30,10 +35,14 @@ from lambda_kernel.child.capture import FrameChannel  # noqa: E402
 from lambda_kernel.child.invocations import CellInvocation, InvocationMagics  # noqa: E402
 from lambda_kernel.child.losses import Loss, story  # noqa: E402
 from lambda_kernel.child.session import CellSession, CellStream  # noqa: E402
+from lambda_kernel.child.state import entries  # noqa: E402
+from lambda_kernel.child.state.loading import Loader  # noqa: E402
+from lambda_kernel.child.state_magics import StateMagics  # noqa: E402
 
 logger = logging.getLogger(__name__)
 
 _NO_HOME = "/nonexistent"
+_FIRST_WORD = re.compile(r"\s*([^\W\d]\w*)")
 INLINE_BACKENDS = (None, "", "inline", "agg", "asyncio")
 
 
@@ -46,13 +55,29 @@ class CellCompiler(XCachingCompiler):
         return f"<ipython-input-{number}-{digest[:12]}>"
 
 
+class CellDisplayHook(ZMQShellDisplayHook):
+    """Shifts ``_``, ``__`` and ``___`` also where they are stored and not loaded."""
+
+    def update_user_ns(self, result: Any) -> None:
+        """Make ``result`` the newest output."""
+        shell: Any = self.shell
+        unders = [] if shell.stored is None else entries.shift(shell.stored)
+        super().update_user_ns(result)  # type: ignore[no-untyped-call]
+        for name in unders:
+            shell.user_ns.pop(name, None)
+
+
 class CellShell(ZMQInteractiveShell):
     """The shell of a cell: tells what became of lost variables; draws inline only."""
+
+    displayhook_class = traitlets.Type(CellDisplayHook)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
         self.lost_names: dict[str, Loss] = {}
         self.invocations: list[CellInvocation] = []
+        self.stored: Loader | None = None
+        self.cell_context = contextvars.copy_context()
 
     @property
     def ipython_dir(self) -> str:  # type: ignore[override]
@@ -64,6 +89,37 @@ class CellShell(ZMQInteractiveShell):
 
     def _ipython_dir_changed(self, change: Any) -> None:
         """Make no folder."""
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """Transform a cell; a variable hides a magic of the same name also where it is stored."""
+        word = _FIRST_WORD.match(raw_cell)
+        if self.stored is not None and word and self.find_magic(word[1]):  # type: ignore[no-untyped-call]
+            self.stored.load_names([word[1]])
+        return str(super().transform_cell(raw_cell))  # type: ignore[no-untyped-call]
+
+    async def run_cell_async(
+        self, raw_cell: str, *args: Any, transformed_cell: str | None = None, **kwargs: Any
+    ) -> Any:
+        """Run a cell, with the stored variables that it may read.
+
+        Its context is kept, for the values of context variables.
+        """
+        if self.stored is not None:
+            self.stored.load_for(transformed_cell or raw_cell)
+        if self.last_execution_result is None:
+            # Magics look at the result of the cell before, which another process had.
+            self.last_execution_result = ExecutionResult(None)
+        kwargs["transformed_cell"] = transformed_cell
+        try:
+            return await super().run_cell_async(raw_cell, *args, **kwargs)
+        finally:
+            self.cell_context = contextvars.copy_context()
+
+    def reset(self, *args: Any, **kwargs: Any) -> None:
+        """Forget all variables, the stored ones too."""
+        if self.stored is not None:
+            self.stored.forget_all()
+        super().reset(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def enable_gui(self, gui: str | None = None) -> None:
         """Refuse event loops of windows: there is no display."""
@@ -172,7 +228,7 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
     kernel.cell_shell.displayhook.get_execution_count = lambda: kernel.cell_shell.execution_count
     # ipykernel's application loads it, so that %store is there.
     kernel.cell_shell.extension_manager.load_extension("storemagic")
-    kernel.cell_shell.register_magics(InvocationMagics)
+    kernel.cell_shell.register_magics(InvocationMagics, StateMagics)
     sys.stdout = CellStream("stdout", channel, 1)
     sys.stderr = CellStream("stderr", channel, 2)
     return kernel

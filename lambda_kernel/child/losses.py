@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import io
-import socket
-import subprocess
 import sys
-import threading
-import types
-from collections.abc import AsyncGenerator, Coroutine, Generator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lambda_kernel.child.rehydrators import NotCarried, refusal_of
 from lambda_kernel.contract.outcome import LostName
 
 MAX_WHY_CHARACTERS = 300
@@ -44,62 +37,6 @@ class Loss:
         return LostName(name=name, type=self.type, why=self.why, hint=self.hint)
 
 
-_REASONS: tuple[tuple[tuple[type, ...], str, str], ...] = (
-    ((Generator,), "a running generator cannot be stored", "{name} = list({name})"),
-    (
-        (AsyncGenerator,),
-        "a running async generator cannot be stored",
-        "{name} = [x async for x in {name}]",
-    ),
-    (
-        (Coroutine, asyncio.Future),
-        "a coroutine or task ends with the cell that started it",
-        "{name} = await {name}",
-    ),
-    (
-        (socket.socket,),
-        "an open connection ends with the cell that opened it",
-        "connect again in the cell that uses it",
-    ),
-    (
-        (threading.Thread,),
-        "a thread ends with the cell that started it",
-        "{name}.join() and keep what it computed",
-    ),
-    (
-        (subprocess.Popen,),
-        "a process ends with the cell that started it",
-        "use subprocess.run() and keep its output",
-    ),
-    (
-        (concurrent.futures.Executor,),
-        "its workers end with the cell that started them",
-        "open it with `with` in the cell that uses it",
-    ),
-    (
-        (
-            type(threading.Lock()),
-            type(threading.RLock()),
-            threading.Condition,
-            threading.Semaphore,
-            threading.Event,
-        ),
-        "a lock belongs to the process of its cell",
-        "make it in the cell that uses it",
-    ),
-    (
-        (io.IOBase,),
-        "an open file belongs to the process of its cell",
-        "close it and open it again in the cell that uses it",
-    ),
-    (
-        (types.FrameType, types.TracebackType),
-        "a frame or traceback belongs to the process of its cell",
-        "keep its text: traceback.format_exc()",
-    ),
-)
-
-
 def type_name(value: object) -> str:
     """Return the name of a value's type, with its module where that helps."""
     cls = type(value)
@@ -117,10 +54,21 @@ def loss_of(name: str, value: object, error: BaseException, cell: int) -> Loss:
         error: what storing it raised.
         cell: the execution count of the cell it is lost in.
     """
-    for classes, why, hint in _REASONS:
-        if isinstance(value, classes):
-            return Loss(type=type_name(value), cell=cell, why=why, hint=hint.format(name=name))
-    return Loss(type=type_name(value), cell=cell, why=_why(error))
+    refusal = error if isinstance(error, NotCarried) else refusal_of(value)
+    if refusal is None:
+        return Loss(type=type_name(value), cell=cell, why=_why(error))
+    why, inner = refusal.why, refusal.subject
+    if inner is not None and inner is not value:
+        # The hint speaks of a part that may have no name.
+        article = "an" if type_name(inner)[:1].lower() in "aeiou" else "a"
+        return Loss(
+            type=type_name(value),
+            cell=cell,
+            why=f"it holds {article} {type_name(inner)}: {why}",
+            hint=refusal.hint.replace("{name}", "x") if refusal.hint else "",
+        )
+    hint = refusal.hint.replace("{name}", name)
+    return Loss(type=type_name(value), cell=cell, why=why, hint=hint)
 
 
 def notice(name: str, loss: Loss) -> str:

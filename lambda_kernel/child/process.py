@@ -26,7 +26,7 @@ def take_descriptors(descriptors: CellDescriptors) -> CellDescriptors:
     target = max(16, min(FIRST_OWN_DESCRIPTOR, highest - 16))
     moved = []
     for offset, descriptor in enumerate(
-        (descriptors.frames, descriptors.snapshot_in, descriptors.snapshot_out)
+        (descriptors.frames, descriptors.snapshot_in, descriptors.snapshot_out, descriptors.pager)
     ):
         os.dup2(descriptor, target + offset, inheritable=False)
         moved.append(target + offset)
@@ -36,9 +36,14 @@ def take_descriptors(descriptors: CellDescriptors) -> CellDescriptors:
         os.dup2(pipe, descriptor, inheritable=True)
     os.closerange(3, target)
     os.closerange(target + len(moved), max(highest, target + len(moved)))
-    frames, snapshot_in, snapshot_out = moved
+    frames, snapshot_in, snapshot_out, pager = moved
     return CellDescriptors(
-        frames=frames, stdout=1, stderr=2, snapshot_in=snapshot_in, snapshot_out=snapshot_out
+        frames=frames,
+        stdout=1,
+        stderr=2,
+        snapshot_in=snapshot_in,
+        snapshot_out=snapshot_out,
+        pager=pager,
     )
 
 
@@ -52,11 +57,36 @@ def close_all_but(descriptor: int) -> None:
 def reset_signals() -> None:
     """Give every signal the disposition of a fresh Python process."""
     signal.set_wakeup_fd(-1)
-    # An interrupt means the user's code: it is let in when that begins.
+    # An interrupt means the user's code: it is held back until that begins.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+class Interrupts:
+    """Interrupts of this process: held back, let in while the user's code runs, then ignored."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+
+    def hold(self) -> None:
+        """Keep one that comes for later."""
+        signal.signal(signal.SIGINT, self._note)
+
+    def let_in(self) -> None:
+        """Let them interrupt what runs (raises KeyboardInterrupt where one was held)."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._is_held:
+            raise KeyboardInterrupt
+
+    @staticmethod
+    def ignore() -> None:
+        """Let nothing be interrupted any more."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _note(self, number: int, frame: object) -> None:
+        self._is_held = True
 
 
 def stopped_itself(pid: int, status: int) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import os
 import random
 import sys
-from collections.abc import Mapping, Sequence
-from types import ModuleType
+from collections.abc import Mapping
 from typing import Any
+
+from lambda_kernel.child.side_state.imports import when_imported
 
 _NUMPY_RANDOM = "numpy.random"
 
@@ -41,10 +40,8 @@ def apply(carried: Mapping[str, Any], seeds: Mapping[str, int]) -> None:
         random.setstate(carried["random"])
     else:
         random.seed(seeds["random"] if "random" in seeds else os.urandom(32))
-    if _NUMPY_RANDOM in sys.modules:
-        _apply_numpy(sys.modules[_NUMPY_RANDOM], carried, seeds)
-    elif carried.get("numpy") is not None or "numpy" in seeds:
-        sys.meta_path.insert(0, _NumpyFinder(carried, seeds))
+    if carried.get("numpy") is not None or "numpy" in seeds or _NUMPY_RANDOM in sys.modules:
+        when_imported(_NUMPY_RANDOM, lambda module: _apply_numpy(module, carried, seeds))
 
 
 def _apply_numpy(module: Any, carried: Mapping[str, Any], seeds: Mapping[str, int]) -> None:
@@ -55,29 +52,3 @@ def _apply_numpy(module: Any, carried: Mapping[str, Any], seeds: Mapping[str, in
     else:
         words = [seeds["numpy"]] if "numpy" in seeds else list(os.urandom(32))
         module.seed([word % 2**32 for word in words])
-
-
-class _NumpyFinder(importlib.abc.MetaPathFinder):
-    """Applies the state as soon as numpy's generators exist."""
-
-    def __init__(self, carried: Mapping[str, Any], seeds: Mapping[str, int]) -> None:
-        self._carried = carried
-        self._seeds = seeds
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _NUMPY_RANDOM:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def execute_and_apply(module: ModuleType) -> None:
-            execute(module)
-            _apply_numpy(module, self._carried, self._seeds)
-
-        spec.loader.exec_module = execute_and_apply  # type: ignore[method-assign]
-        return spec

@@ -15,8 +15,11 @@ from typing import Any
 
 from lambda_kernel.child.cell import dispatch
 from lambda_kernel.child.kernel import CellKernel
-from lambda_kernel.child.namespace import WholeNamespace
+from lambda_kernel.child.rehydrators.registry import import_own
 from lambda_kernel.child.side_state import Baseline
+from lambda_kernel.child.state import lazy
+from lambda_kernel.child.state.session import Session
+from lambda_kernel.contract import paging
 
 logger = logging.getLogger(__name__)
 
@@ -48,22 +51,41 @@ def preload_module(name: str) -> None:
 
 def warm_up(kernel: CellKernel) -> None:
     """Run throw-away cells, so that what they import is there; the kernel is fresh again."""
+    import_own()
+    importlib.import_module("lambda_kernel.rehydrators")
     for code in WARM_UP_CELLS:
         run_warm_up(kernel, code)
-    state = WholeNamespace(Baseline.here("/"), 2**30, {})
-    memfd = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
+    run_warm_up(kernel, "x = [1]\ndef f():\n    return x\nclass C:\n    pass\nc = C()")
+    snapshot_out = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
+    snapshot_in = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
     try:
-        state.save(kernel.cell_shell, memfd)
-        state.restore(kernel.cell_shell, memfd)
+        begin = _session(kernel)
+        begin.restore(snapshot_in, -1)
+        report = begin.save(snapshot_out)
+        bodies = {n.id: os.pread(snapshot_out, n.size_bytes, n.offset) for n in report.new}
+        sizes = {new.id: new.size_bytes for new in report.new}
+        paging.write_snapshot_in(snapshot_in, report.index, sizes, bodies)
+        kernel.cell_shell.reset(new_session=True)
+        again = _session(kernel)
+        again.restore(snapshot_in, -1)
+        again.load_for("c, f")
     finally:
-        os.close(memfd)
+        os.close(snapshot_in)
+        os.close(snapshot_out)
     make_fresh(kernel)
+
+
+def _session(kernel: CellKernel) -> Session:
+    return Session(kernel.cell_shell, Baseline.here("/", kernel.cell_shell), 2**30, {}, None)
 
 
 def make_fresh(kernel: CellKernel) -> None:
     """Remove every trace of throw-away cells."""
     kernel.cell_shell.reset(new_session=True)
     kernel.cell_shell.lost_names.clear()
+    kernel.cell_shell.stored = None
+    kernel.cell_shell.invocations.clear()
+    lazy.uninstall(kernel.cell_shell.user_ns)
     for name in kernel.cell_shell.compile._filename_map:
         linecache.cache.pop(name, None)
     kernel.cell_shell.compile._filename_map.clear()

@@ -5,7 +5,7 @@ may be 60 MB long and a datagram is not, so the request itself (JSON, ASCII only
 a notebook's source survive as escapes) stands in a memfd. The datagram is ``{"request": 1}`` and
 carries these descriptors, in this order, by ``SCM_RIGHTS``:
 
-    request memfd, frames, stdout, stderr, snapshot_in, snapshot_out
+    request memfd, frames, stdout, stderr, snapshot_in, snapshot_out, pager
 
 The zygote itself never reads it: what a cell gets (its code, its connectors' values) would stay in
 the memory that all later children inherit. It hands the descriptors on; the child reads.
@@ -29,13 +29,16 @@ and ``Exited`` for each child, once it is reaped. Children end in any order.
     {"kind": "started"}                                        user code begins
     {"kind": "message", "msg_type", "content", "metadata"}     with the message's buffers
     {"kind": "reply", "msg_type", "content", "metadata"}       once, after every message
-    {"kind": "snapshot", "size_bytes", "names", "lost"}        last of an executed cell
+    {"kind": "snapshot", "size_bytes", "index", "keep",
+     "new", "patched", "lost"}                                 last of an executed cell
     {"kind": "failed", "reason", "message"}                    instead of what is missing
 
 A child that wrote everything ends with status 0; one that says ``failed`` with ``FAILED_STATUS``.
 ``complete`` and ``inspect`` requests end with their reply. Whatever else is seen (EOF without a
 reply, another status) is the user's doing: ``os._exit``, a crash, a kill. Nothing a child says is
 trusted: read it with ``PartsReader`` and ``SnapshotReport.from_dict``.
+
+**Child → serving** on ``pager``: see ``contract.paging``.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -63,7 +66,10 @@ FAILED_STATUS = 70
 
 DATAGRAM_BYTES = 64 * 1024
 
-_DESCRIPTOR_COUNT = 6
+MAX_OBJECTS = 200_000
+"""What a session's variables may be cut into."""
+
+_DESCRIPTOR_COUNT = 7
 _PREPARE = b'{"prepare":1}'
 _REQUEST = b'{"request":1}'
 
@@ -163,8 +169,10 @@ class CellDescriptors:
         frames: the child's end of an AF_UNIX SOCK_STREAM pair.
         stdout: write end of the pipe that becomes descriptor 1.
         stderr: write end of the pipe that becomes descriptor 2.
-        snapshot_in: the session's snapshot; an empty file where there is none.
-        snapshot_out: an empty memfd that the child writes the new snapshot to.
+        snapshot_in: the session's objects, as far as they are at hand (``paging.SnapshotHeader``);
+            an empty file where there are none.
+        snapshot_out: an empty memfd that the child writes new bytes to.
+        pager: the child's end of an AF_UNIX SOCK_SEQPACKET pair, to ask for other objects.
     """
 
     frames: int
@@ -172,10 +180,12 @@ class CellDescriptors:
     stderr: int
     snapshot_in: int
     snapshot_out: int
+    pager: int
 
     def as_list(self) -> list[int]:
         """Return them in the order of the datagram."""
-        return [self.frames, self.stdout, self.stderr, self.snapshot_in, self.snapshot_out]
+        snapshots = [self.snapshot_in, self.snapshot_out, self.pager]
+        return [self.frames, self.stdout, self.stderr, *snapshots]
 
     def close(self) -> None:
         """Close all of them in this process."""
@@ -184,31 +194,103 @@ class CellDescriptors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotReport:
-    """What the child says of the snapshot it wrote.
+class NewObject:
+    """An object that the cell wrote: ``size_bytes`` at ``offset`` of ``snapshot_out``."""
+
+    id: int
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchedObject:
+    """An object like ``base`` (of the session before, same size) but for some chunks.
 
     Attributes:
-        size_bytes: how many bytes of ``snapshot_out`` are the snapshot.
-        names: the variables in it: name to type name.
+        id: of the new object.
+        base: of the old one.
+        chunks: number of the chunk, and offset of its bytes (all of them) in ``snapshot_out``.
+    """
+
+    id: int
+    base: int
+    chunks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotReport:
+    """What the child says of the session it leaves.
+
+    Offsets are multiples of ``paging.PAGE_BYTES``. New ids are above every id of the session
+    before.
+
+    Attributes:
+        size_bytes: how many bytes of ``snapshot_out`` are used; it is at least as long.
+        index: id of the object that describes the others, a new or a kept one.
+        keep: ids of objects that stay as they were.
+        new: objects that were written as a whole.
+        patched: objects of which chunks were written.
         lost: the variables that are not in it.
     """
 
     size_bytes: int
-    names: dict[str, str] = field(default_factory=dict)
+    index: int
+    keep: tuple[int, ...] = ()
+    new: tuple[NewObject, ...] = ()
+    patched: tuple[PatchedObject, ...] = ()
     lost: tuple[LostName, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.size_bytes < 0:
-            raise InvalidField("snapshot.size_bytes", "must not be negative")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the frame's JSON form, its kind included."""
-        return {"kind": ChildKind.SNAPSHOT.value, **encode(self)}
+        return {
+            "kind": ChildKind.SNAPSHOT.value,
+            "size_bytes": self.size_bytes,
+            "index": self.index,
+            "keep": list(self.keep),
+            "new": [[new.id, new.offset, new.size_bytes] for new in self.new],
+            "patched": [[p.id, p.base, [list(c) for c in p.chunks]] for p in self.patched],
+            "lost": encode(self.lost),
+        }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SnapshotReport:
-        """Return the report in a ``snapshot`` frame (raises InvalidField naming the field)."""
-        return decode(cls, {k: v for k, v in data.items() if k != "kind"}, "snapshot")
+        """Return the report in a ``snapshot`` frame (raises InvalidField naming the field).
+
+        Types and counts are checked here; what the numbers mean, by whoever has the session.
+        """
+        plain = {k: v for k, v in data.items() if k not in {"kind", "new", "patched"}}
+        report = decode(cls, plain, "snapshot")
+        new = [_numbers(item, 3, "snapshot.new") for item in _items(data, "new")]
+        patched = [_patched(item) for item in _items(data, "patched")]
+        if len(report.keep) + len(new) + len(patched) > MAX_OBJECTS:
+            raise InvalidField("snapshot", f"has more than {MAX_OBJECTS} objects")
+        return replace(
+            report,
+            new=tuple(NewObject(id=i, offset=offset, size_bytes=size) for i, offset, size in new),
+            patched=tuple(patched),
+        )
+
+
+def _items(data: dict[str, Any], name: str) -> list[Any]:
+    items = data.get(name, [])
+    if not isinstance(items, list):
+        raise InvalidField(f"snapshot.{name}", "must be an array")
+    return items
+
+
+def _numbers(item: object, count: int, path: str) -> list[int]:
+    if not isinstance(item, list) or len(item) != count or any(type(n) is not int for n in item):
+        raise InvalidField(path, f"must hold arrays of {count} integers")
+    return item
+
+
+def _patched(item: object) -> PatchedObject:
+    if not isinstance(item, list) or len(item) != 3 or not isinstance(item[2], list):
+        raise InvalidField("snapshot.patched", "must hold arrays of id, base and chunks")
+    new_id, base = _numbers(item[:2], 2, "snapshot.patched")
+    pairs = [_numbers(chunk, 2, "snapshot.patched") for chunk in item[2]]
+    chunks = tuple((number, offset) for number, offset in pairs)
+    return PatchedObject(id=new_id, base=base, chunks=chunks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,13 +443,14 @@ def receive_request(sock: socket.socket) -> PendingRequest | None:
         for descriptor in received:
             os.close(descriptor)
         raise InvalidField("cell_request", f"must come with {_DESCRIPTOR_COUNT} descriptors")
-    memfd, frames, stdout, stderr, snapshot_in, snapshot_out = received
+    memfd, frames, stdout, stderr, snapshot_in, snapshot_out, pager = received
     descriptors = CellDescriptors(
         frames=frames,
         stdout=stdout,
         stderr=stderr,
         snapshot_in=snapshot_in,
         snapshot_out=snapshot_out,
+        pager=pager,
     )
     return PendingRequest(memfd=memfd, descriptors=descriptors)
 

@@ -12,33 +12,58 @@ from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.outcome import Outcome
 from lambda_kernel.contract.schema import InvalidField, decode, encode
 
-SCHEMA = 1
-ACCEPTED_SCHEMAS = (1,)
+SCHEMA = 2
+ACCEPTED_SCHEMAS = (2,)
+CHUNK_BYTES = 4 * 1024 * 1024
+"""What an object is cut into; its last chunk may be shorter."""
 COMMIT_BYTES = 64 * 1024 * 1024
 """What a stored commit may unpack to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """Stored bytes: inside the commit (base64) or as ``blobs/<digest>`` of the scope."""
+    """Stored bytes: inside the commit (base64) or a blob of the scope.
+
+    Attributes:
+        digest: SHA-256, hex.
+        size_bytes: how many they are.
+        inline: the bytes; None where they are stored under ``keys.blob_key``.
+        day: when they were stored, in days since 1970 (UTC): a part of the key.
+    """
 
     digest: str
     size_bytes: int
     inline: str | None = None
+    day: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """One object of a session: bytes whose meaning only a child knows.
+
+    Attributes:
+        id: greater than 0, unique in the namespace.
+        size_bytes: of all its chunks.
+        chunks: in order; CHUNK_BYTES each but the last.
+    """
+
+    id: int
+    size_bytes: int
+    chunks: tuple[Blob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespace:
-    """The session's variables, as the child wrote them; only a child opens the pack.
+    """The session's variables, as the child wrote them; only a child opens the objects.
 
     Attributes:
-        chunks: the pack, cut into pieces, in order.
-        names: the variables in it: name to type name.
+        objects: in the order of their ids.
+        index: id of the object that describes the others; 0 for an empty session.
         python: ``major.minor`` that wrote it.
     """
 
-    chunks: tuple[Blob, ...] = ()
-    names: dict[str, str] = field(default_factory=dict)
+    objects: tuple[StoredObject, ...] = ()
+    index: int = 0
     python: str = ""
 
 
@@ -59,6 +84,7 @@ class Commit:
     A *void* commit holds its ``seq`` so that no late writer can take it: the cell is lost and the
     state is that of ``parent``. ``outcome`` is None only there; else it is the outcome as it
     was just before the commit, which cannot hold its own digest: ``adopt`` completes it.
+    ``parent_kernel_id`` names the kernel that ``parent`` is a commit of, where it is another.
     """
 
     schema: int = SCHEMA
@@ -66,6 +92,7 @@ class Commit:
     scope_hash: str
     seq: int
     parent: Head | None
+    parent_kernel_id: str | None = None
     void: bool = False
     request_id: str
     execution_count: int

@@ -39,7 +39,8 @@ class Limits:
 
     Attributes:
         timeout_s: how long the function may run.
-        commit_grace_s: how long before that the cell is stopped, so that its end can be reported.
+        commit_grace_s: how long before that the cell is interrupted, so that what it has done can
+            be committed. A cell that goes on for half of this is killed.
         output_bytes: output kept; the rest is cut with a notice.
         snapshot_bytes: the session's variables, stored.
         memory_bytes: what the cell's processes may hold together.
@@ -80,6 +81,8 @@ class Invocation:
         kernel_id, epoch: the kernel and the fencing epoch of its lease.
         seq: the number under which this cell commits; never reused.
         parent_head: the commit it starts from, or None for an empty session.
+        parent_kernel_id: the kernel that this commit is of, where it is another: the session was
+            forked there.
         manifest: the parent commit's stored bytes, base64, where small; else None and the serving
             process reads it from the state bucket.
         scope: whose HOME and state.
@@ -104,6 +107,7 @@ class Invocation:
     epoch: int = 0
     seq: int
     parent_head: Head | None = None
+    parent_kernel_id: str | None = None
     manifest: str | None = None
     scope: Scope
     workspace: str = "default"
@@ -135,10 +139,17 @@ class Invocation:
         for name in ("seq", "execution_count", "epoch"):
             if getattr(self, name) < 0:
                 raise InvalidField(f"invocation.{name}", "must not be negative")
-        if self.parent_head is not None and self.parent_head.seq >= self.seq:
-            raise InvalidField("invocation.parent_head.seq", "must be below seq")
+        self._check_parent()
         if not self.write_prefix.startswith(f"users/{self.scope.user}/"):
             raise InvalidField("invocation.write_prefix", "must lie under the user's prefix")
+
+    def _check_parent(self) -> None:
+        if self.parent_head is not None and self.parent_head.seq >= self.seq:
+            raise InvalidField("invocation.parent_head.seq", "must be below seq")
+        if self.parent_kernel_id is not None:
+            names.check_kernel_id(self.parent_kernel_id, "invocation.parent_kernel_id")
+            if self.parent_head is None:
+                raise InvalidField("invocation.parent_kernel_id", "has no parent_head")
 
     @property
     def workdir(self) -> str:

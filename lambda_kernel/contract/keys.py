@@ -8,6 +8,7 @@ from lambda_kernel.contract import names
 from lambda_kernel.contract.scope import Scope
 
 SEQ_DIGITS = 10
+DAY_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +116,18 @@ def home_pack_key(scope: Scope, digest: str) -> str:
     return f"{scope_prefix(scope)}home/packs/{digest}"
 
 
-def blob_key(scope: Scope, digest: str) -> str:
-    """Return the key of a stored chunk or pack."""
-    return f"{scope_prefix(scope)}blobs/{digest}"
+def blobs_prefix(scope: Scope) -> str:
+    """Return the prefix of a scope's chunks, with ``/``."""
+    return f"{scope_prefix(scope)}blobs/"
+
+
+def blob_key(scope: Scope, digest: str, day: int) -> str:
+    """Return the key of a chunk that was stored on ``day`` (since 1970, UTC).
+
+    Nobody writes to a key of a day that is over: what is garbage then stays garbage, and
+    it can be deleted although other cells commit meanwhile.
+    """
+    return f"{blobs_prefix(scope)}{day:0{DAY_DIGITS}d}/{digest}"
 
 
 def commits_prefix(scope: Scope, kernel_id: str) -> str:

@@ -110,6 +110,8 @@ class Outcome:
         container_id: which warm container ran it.
         aws_request_id: Lambda's id of the invocation.
         peak_memory_bytes: of the cell's processes, sampled.
+        fetched_bytes: of the session's variables, read from S3.
+        stored_bytes: of the session's variables, written to S3 beside the commit.
         nonce: that of the invocation.
     """
 
@@ -130,6 +132,8 @@ class Outcome:
     container_id: str = ""
     aws_request_id: str = ""
     peak_memory_bytes: int = 0
+    fetched_bytes: int = 0
+    stored_bytes: int = 0
     nonce: str
 
     def __post_init__(self) -> None:

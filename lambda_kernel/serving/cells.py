@@ -27,7 +27,7 @@ from lambda_kernel.contract.cell_protocol import (
 from lambda_kernel.contract.frames import BadFrame, PartsReader
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.isolation import shared_memory
-from lambda_kernel.serving import child_messages, sampling, sweep
+from lambda_kernel.serving import child_messages, control, sampling, sweep
 from lambda_kernel.serving.child_messages import CellEnd, ChildMessage
 from lambda_kernel.serving.errors import (
     CellEnded,
@@ -38,6 +38,7 @@ from lambda_kernel.serving.errors import (
     SnapshotTooLarge,
 )
 from lambda_kernel.serving.output import Output
+from lambda_kernel.serving.paging import Pager
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import Zygote
 
@@ -50,8 +51,11 @@ GATHER_S = 0.02
 FORK_WAIT_S = 20.0
 """For the zygote to fork; it may be busy with an import of some seconds."""
 REAP_WAIT_S = 0.5
-"""For the zygote to report a child that is dead: a stopped zygote
-never does, and the commit grace is short."""
+"""For the zygote to report a child that is dead; then it is woken, in case a cell stopped it."""
+REAP_PATIENCE_S = 3.0
+"""For a zygote that was woken: on a busy machine the end of namespaces takes its time."""
+INTERRUPT_GRACE_S = 10.0
+"""For a cell that was interrupted to end and to store its variables."""
 READ_BYTES = 256 * 1024
 DRAIN_READS = 1024
 
@@ -65,13 +69,15 @@ class CellLimitsInForce:
     """What ends a cell from outside.
 
     Attributes:
-        deadline: when, on the clock.
+        deadline: when it is interrupted, on the clock.
+        kill_by: when it is killed, if it is not over by then.
         timeout_s: the time it had, for people.
         memory_bytes: of its processes together.
-        interrupt: descriptor that becomes readable when somebody wants it to end.
+        interrupt: descriptor of an `InterruptWatch`.
     """
 
     deadline: float
+    kill_by: float
     timeout_s: float
     memory_bytes: int
     interrupt: int
@@ -92,6 +98,7 @@ class CellRun:
         output: Output,
         limits: CellLimitsInForce,
         on_started: Callable[[], None],
+        pager: Pager | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._zygote = zygote
@@ -99,6 +106,7 @@ class CellRun:
         self._output = output
         self._limits = limits
         self._on_started = on_started
+        self._pager = pager
         self._clock = clock
         self._poll = select.poll()
         # One read per turn of the loop: a flood starves neither another reader nor the clock.
@@ -114,9 +122,13 @@ class CellRun:
         self._reply: ChildMessage | None = None
         self._snapshot: SnapshotReport | None = None
         self._ended: CellEnded | None = None
+        self._asked: CellEnded | None = None
+        self._ends_by = limits.deadline
         self._reap_by: float | None = None
         self._fork_by = 0.0
+        self._woken = False
         self._flush_by = 0.0
+        self._has_questions = True
         self.peak_memory_bytes = 0
         self.started = False
 
@@ -139,6 +151,8 @@ class CellRun:
             for descriptor in (*opened, *self._gauges):
                 os.close(descriptor)
             self._frames.close()
+            if self._pager is not None:
+                self._pager.close()
         return self._result()
 
     def _send(self, request: CellRequest, snapshot_in: int, snapshot_out: int) -> list[int]:
@@ -150,13 +164,14 @@ class CellRun:
             stderr=stderr_end,
             snapshot_in=snapshot_in,
             snapshot_out=snapshot_out,
+            pager=self._pager_end(),
         )
         try:
             cell_protocol.send_request(self._zygote.channel, request, descriptors)
         except OSError:
             self._gone = True
         finally:
-            for descriptor in (descriptors.frames, stdout_end, stderr_end):
+            for descriptor in (descriptors.frames, stdout_end, stderr_end, descriptors.pager):
                 os.close(descriptor)
         self._frames.setblocking(False)
         for descriptor in (stdout, stderr):
@@ -167,7 +182,16 @@ class CellRun:
         self._watch(stderr, lambda: self._read_pipe(stderr, "stderr"))
         self._outputs = {self._frames.fileno(), stdout, stderr}
         self._watch(self._limits.interrupt, self._interrupted)
+        pager = self._pager
+        if pager is not None:
+            self._watch_pager(pager)
+            self._watch(pager.wake, lambda: self._answered(pager))
         return [stdout, stderr]
+
+    def _pager_end(self) -> int:
+        if self._pager is None:
+            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return self._pager.detach_child_end()
 
     @property
     def zygote_lost(self) -> bool:
@@ -183,7 +207,9 @@ class CellRun:
         self._fork_by = self._clock() + FORK_WAIT_S
         while self._status is None and not self._gone:
             now = self._clock()
-            ends = self._reap_by or self._limits.deadline
+            ends = self._ends_by
+            if self._reap_by is not None:
+                ends = self._reap_by + (REAP_PATIENCE_S if self._woken else 0.0)
             if self._pid is None:
                 ends = min(ends, self._fork_by)
             if self._output.waits:
@@ -204,14 +230,20 @@ class CellRun:
 
     def _check_time(self, now: float) -> None:
         if self._reap_by is not None:
-            if now >= self._reap_by:
-                # A stopped or dead zygote reaps nobody: it is replaced.
+            if now >= self._reap_by + REAP_PATIENCE_S:
+                # It reaps nobody: it is replaced.
                 self._gone = True
+            elif now >= self._reap_by and not self._woken:
+                self._woken = True
+                self._zygote.wake()
         elif self._pid is None and now >= self._fork_by:
             # Stopped by an earlier cell, or busy with an import that does not end.
             self._gone = True
-        elif now >= self._limits.deadline:
-            self._end(CellTimeout(f"the cell did not finish within {self._limits.timeout_s:g} s"))
+        elif now >= self._ends_by and self._asked is not None:
+            self._end(self._asked)
+        elif now >= self._ends_by:
+            reason = f"the cell did not finish within {self._limits.timeout_s:g} s"
+            self._ask(CellTimeout(reason), self._limits.kill_by)
 
     def _drain(self) -> None:
         # Bounded: a process that the cell left behind may go on writing until the sweep.
@@ -225,6 +257,9 @@ class CellRun:
             raise ZygoteGone
         if self._ended is not None:
             raise self._ended if self.started else _before_its_start(self._ended)
+        if self._asked is not None and not self._is_complete:
+            # It died of the interrupt.
+            raise self._asked if self.started else _before_its_start(self._asked)
         if self._reply is None:
             raise CellProcessDied(f"the cell's process ended before it replied: {self._death()}")
         if self._kind == "execute" and self._snapshot is None:
@@ -304,9 +339,9 @@ class CellRun:
                 self.started = True
                 self._on_started()
         elif kind == ChildKind.MESSAGE:
-            self._output.message(data, buffers)
+            self._output.message(self._explained(data), buffers)
         elif kind == ChildKind.REPLY and self._reply is None:
-            self._reply = child_messages.reply(data, self._kind)
+            self._reply = child_messages.reply(self._explained(data), self._kind)
             if self._reply is None:
                 self._end(CellProcessDied("the cell's process sent a malformed reply"))
         elif kind == ChildKind.SNAPSHOT and self._snapshot is None:
@@ -317,6 +352,12 @@ class CellRun:
             self._failed(data)
         else:
             self._output.dropped_count += 1
+
+    def _explained(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Name the time limit where that is why the user's code was interrupted."""
+        if not isinstance(self._asked, CellTimeout):
+            return data
+        return child_messages.timed_out(data, str(self._asked))
 
     def _failed(self, data: dict[str, Any]) -> None:
         text = str(data.get("message", ""))[: child_messages.MAX_TEXT]
@@ -336,10 +377,31 @@ class CellRun:
             self._unwatch(descriptor)
         return bool(chunk)
 
+    def _watch_pager(self, pager: Pager) -> None:
+        self._watch(pager.fileno(), lambda: self._read_question(pager))
+
+    def _read_question(self, pager: Pager) -> bool:
+        if not pager.read():
+            self._has_questions = False
+        if pager.is_full or not self._has_questions:
+            self._unwatch(pager.fileno())
+        return self._has_questions
+
+    def _answered(self, pager: Pager) -> bool:
+        pager.reap()
+        if self._has_questions and pager.fileno() not in self._readers:
+            self._watch_pager(pager)
+        return True
+
     def _interrupted(self) -> bool:
-        self._unwatch(self._limits.interrupt)
-        self._end(CellInterrupted("the cell was interrupted: its process was killed"))
-        return False
+        reason = CellInterrupted("the cell was interrupted: its process was killed")
+        if control.is_order_to_kill(self._limits.interrupt):
+            self._unwatch(self._limits.interrupt)
+            self._end(reason)
+        else:
+            grace_ends = self._clock() + INTERRUPT_GRACE_S
+            self._ask(reason, min(grace_ends, self._limits.kill_by))
+        return True
 
     def _sample(self) -> None:
         if self._pid is None or self._reap_by is not None:
@@ -359,6 +421,18 @@ class CellRun:
                     f"the limit is {self._limits.memory_bytes / 1e6:.0f} MB"
                 )
             )
+
+    def _ask(self, reason: CellEnded, kill_by: float) -> None:
+        """Interrupt the user's code, which then commits; ``reason`` is why, if it does not end."""
+        if self._pid is None:
+            self._end(reason)
+            return
+        self._asked = self._asked or reason
+        self._ends_by = kill_by
+        # A process that was stopped takes no interrupt.
+        for number in (signal.SIGINT, signal.SIGCONT):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, number)
 
     def _end(self, reason: CellEnded) -> None:
         """Kill the cell and remember why; the loop goes on until it is reaped."""

@@ -23,7 +23,9 @@ REPLY_TYPES = {
     "probe": "probe_reply",
 }
 
-MAX_NAMES = 100_000
+INTERRUPT_NAMES = ("KeyboardInterrupt", "CancelledError")
+"""What code raises that is interrupted, or awaits something then."""
+
 MAX_LOST = 1_000
 MAX_TEXT = 2_000
 
@@ -65,7 +67,7 @@ class CellEnd:
         report = self.snapshot
         if report is not None:
             lost = tuple(LostName(**masker.json(encode(item))) for item in report.lost)
-            report = replace(report, lost=lost, names=masker.json(report.names))
+            report = replace(report, lost=lost)
         return CellEnd(reply=self.reply.masked(masker), snapshot=report)
 
 
@@ -91,15 +93,34 @@ def reply(data: dict[str, Any], kind: str) -> ChildMessage | None:
 
 
 def snapshot(data: dict[str, Any]) -> SnapshotReport | None:
-    """Return what a child says about its pack, or None where it makes no sense."""
-    lost, names = data.get("lost", []), data.get("names", {})
-    if not isinstance(lost, list) or not isinstance(names, dict) or len(names) > MAX_NAMES:
+    """Return what a child says about its session, or None where it makes no sense."""
+    lost = data.get("lost", [])
+    if not isinstance(lost, list):
         return None
     short = {**data, "lost": [_short(item) for item in lost[:MAX_LOST]]}
     try:
         return SnapshotReport.from_dict(short)
     except InvalidField:
         return None
+
+
+def timed_out(data: dict[str, Any], reason: str) -> dict[str, Any]:
+    """Return an error of code that was interrupted at its time limit as that of the limit.
+
+    Args:
+        data: a message or a reply; what is no error is returned as it is.
+        reason: which limit.
+    """
+    content = data.get("content")
+    if not isinstance(content, dict) or "ename" not in content:
+        return data
+    text = f"{reason} and was interrupted: variables and files up to the interrupt are kept"
+    if content["ename"] not in INTERRUPT_NAMES:
+        text += f"; its own error was {content['ename']}: {content.get('evalue', '')}"
+    traceback = content.get("traceback")
+    lines = [*(traceback if isinstance(traceback, list) else ()), f"CellTimeout: {text}"]
+    content = {**content, "ename": "CellTimeout", "evalue": text, "traceback": lines}
+    return {**data, "content": content}
 
 
 def size_of(value: Any) -> int:

@@ -6,11 +6,14 @@ import logging
 import os
 
 from lambda_kernel.contract import keys
+from lambda_kernel.contract.cell_protocol import SnapshotReport
 from lambda_kernel.contract.commit import Commit, digest_of
 from lambda_kernel.contract.invocation import Head
+from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.serving import child_messages, manifest, storing, trees
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (
+    CellProcessDied,
     CommitConflict,
     PayloadTooLarge,
     PreconditionFailed,
@@ -19,7 +22,8 @@ from lambda_kernel.serving.errors import (
 from lambda_kernel.serving.homes import HomeTooLarge
 from lambda_kernel.serving.line import Cell
 from lambda_kernel.serving.manifest import Tree
-from lambda_kernel.serving.snapshots import Pack, namespace_of
+from lambda_kernel.serving.reports import Draft, drafts_of
+from lambda_kernel.serving.segments import NotSealable, Segment, StillWritten, seal
 from lambda_kernel.serving.standing import Standing
 
 logger = logging.getLogger(__name__)
@@ -42,18 +46,19 @@ def persist(cell: Cell) -> None:
     _check_reply(cell.end.reply)
     saving = container.pool.start(_save_home, cell)
     try:
-        pack = container.snapshots.cut(cell.snapshot_out, cell.invocation.limits.snapshot_bytes)
+        drafts = _drafts(cell, cell.end.snapshot)
         after, notices = storing.scan(cell.plan, cell.mirrored, container.cache)
         for notice in notices:
             cell.output.notice(f"[workspace] {notice}")
-        _upload(cell, pack, after)
+        _save_variables(cell, drafts)
+        _upload_changes(cell, after)
     finally:
         container.pool.wait(saving)
     if cell.message:
         cell.output.notice(f"[home] {cell.message}")
     cleaning = container.pool.start(_clean, cell)
     try:
-        _commit(cell, pack, after)
+        _commit(cell, after)
     finally:
         container.pool.wait(cleaning)
     _publish_home(cell)
@@ -69,9 +74,33 @@ def _sweep(cell: Cell) -> None:
     container.cache.cell_ran()
 
 
-def _upload(cell: Cell, pack: Pack, after: Tree) -> None:
+def _drafts(cell: Cell, report: SnapshotReport) -> list[Draft]:
+    """Return the objects that the child leaves; nobody can change what it wrote any more."""
+    try:
+        drafts = drafts_of(report, cell.namespace, cell.invocation.limits.snapshot_bytes)
+        seal(cell.snapshot_out, report.size_bytes)
+    except StillWritten as error:
+        cell.tainted = True
+        raise CellProcessDied("a process of the cell survived its end") from error
+    except (InvalidField, NotSealable) as error:
+        raise CellProcessDied(f"what the cell's process left makes no sense: {error}") from error
+    return drafts
+
+
+def _save_variables(cell: Cell, drafts: list[Draft]) -> None:
+    assert cell.end is not None  # noqa: S101
+    assert cell.end.snapshot is not None  # noqa: S101
+    written, cell.snapshot_out = Segment(cell.snapshot_out), -1
+    try:
+        cell.saved = cell.container.snapshots.save(
+            cell.invocation.scope, written, drafts, cell.end.snapshot.index, cell.namespace
+        )
+    finally:
+        written.release()
+
+
+def _upload_changes(cell: Cell, after: Tree) -> None:
     container = cell.container
-    container.snapshots.upload(cell.invocation.scope, pack, cell.namespace)
     changes = manifest.difference(cell.mirrored.tree, after)
     if changes.count:
         storing.store_changes(
@@ -94,21 +123,22 @@ def _save_home(cell: Cell) -> None:
         cell.message = str(problem)
 
 
-def _commit(cell: Cell, pack: Pack, after: Tree) -> None:
+def _commit(cell: Cell, after: Tree) -> None:
     invocation, container = cell.invocation, cell.container
     assert cell.end is not None  # noqa: S101
-    assert cell.end.snapshot is not None  # noqa: S101
+    assert cell.saved is not None  # noqa: S101
     outcome = cell.outcome(cell.reply_status)
     commit = Commit(
         kernel_id=invocation.kernel_id,
         scope_hash=invocation.scope.hash,
         seq=invocation.seq,
         parent=invocation.parent_head,
+        parent_kernel_id=invocation.parent_kernel_id,
         request_id=invocation.request_id,
         execution_count=invocation.execution_count,
         files=storing.committed_files(cell.plan, after, cell.mirrored, cell.stored),
         home_head=outcome.home_head,
-        namespace=namespace_of(pack, cell.end.snapshot.names),
+        namespace=cell.saved.namespace,
         outcome=outcome,
         reply=cell.end.reply.to_dict(),
     )

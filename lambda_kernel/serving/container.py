@@ -25,7 +25,9 @@ from lambda_kernel.serving.credentials import Credentials, RoleAssumer, StsRoleA
 from lambda_kernel.serving.homes import HomeLimits, Homes, others_are_hidden
 from lambda_kernel.serving.objects import ObjectStore, S3ObjectStore
 from lambda_kernel.serving.parallel import CallCount, Pool
-from lambda_kernel.serving.snapshots import ChunkCache, Snapshots
+from lambda_kernel.serving.segments import SegmentCache
+from lambda_kernel.serving.session_objects import Shelf
+from lambda_kernel.serving.snapshots import Snapshots
 from lambda_kernel.serving.standing import Standing
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import ZygoteLaunch, Zygotes
@@ -214,7 +216,12 @@ def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
         cache=DownloadCache.open(Path(CACHE_FOLDER), int(settings.ephemeral_bytes * CACHE_SHARE)),
         homes=Homes(store, stack.state, pool, limits=_home_limits(settings, found)),
         snapshots=Snapshots(
-            store, stack.state, pool, ChunkCache(int(settings.memory_bytes * CHUNK_SHARE))
+            Shelf(
+                store=store,
+                bucket=stack.state,
+                pool=pool,
+                cache=SegmentCache(int(settings.memory_bytes * CHUNK_SHARE)),
+            )
         ),
         connectors=Connectors(SecretsManagerReader(clients.secrets), stack),
         zygotes=zygotes,

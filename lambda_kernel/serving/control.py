@@ -6,6 +6,7 @@ import hmac
 import logging
 import os
 import threading
+from dataclasses import dataclass
 from types import TracebackType
 
 from lambda_kernel.serving.errors import ObjectNotFound, StorageUnavailable
@@ -16,21 +17,51 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 0.5
 INTERRUPT = "interrupt"
+KILL = "kill"
+_ASK = 1
+_KILL = 1 << 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptTokens:
+    """What the interrupt object must hold to be believed.
+
+    Attributes:
+        interrupt: the user's code is interrupted, and commits.
+        kill: the cell's processes are killed.
+    """
+
+    interrupt: bytes
+    kill: bytes
+
+
+def is_order_to_kill(descriptor: int) -> bool:
+    """Return what a watch's descriptor that is readable says."""
+    return os.eventfd_read(descriptor) >= _KILL
 
 
 class InterruptWatch:
     """Polls for the interrupt object while a cell runs; its descriptor becomes readable then.
 
+    The object is written again to have the cell killed. It is not deleted before: that could be
+    the second order, not the first.
+
     The first poll comes after ``poll_s``: a short cell costs no request.
     """
 
     def __init__(
-        self, store: ObjectStore, bucket: str, key: str, token: bytes, poll_s: float = POLL_S
+        self,
+        store: ObjectStore,
+        bucket: str,
+        key: str,
+        tokens: InterruptTokens,
+        poll_s: float = POLL_S,
     ) -> None:
         self._store = store
         self._bucket = bucket
         self._key = key
-        self._token = token
+        self._tokens = tokens
+        self._was_asked = False
         self._poll_s = poll_s
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -59,25 +90,36 @@ class InterruptWatch:
 
     def _poll(self) -> None:
         while not self._stop.wait(self._poll_s):
-            if self._is_there():
-                with self._lock:
-                    if self._descriptor >= 0:
-                        os.eventfd_write(self._descriptor, 1)
+            found = self._found()
+            if found is None:
+                continue
+            is_kill = hmac.compare_digest(found, self._tokens.kill)
+            if not is_kill and not hmac.compare_digest(found, self._tokens.interrupt):
+                logger.warning("an interrupt object is not authentic")
+                continue
+            if is_kill or not self._was_asked:
+                self._tell(_KILL if is_kill else _ASK)
+            self._was_asked = True
+            if is_kill:
+                self._delete()
                 return
 
-    def _is_there(self) -> bool:
+    def _tell(self, order: int) -> None:
+        with self._lock:
+            if self._descriptor >= 0:
+                os.eventfd_write(self._descriptor, order)
+
+    def _found(self) -> bytes | None:
         try:
-            found = self._store.get(self._bucket, self._key)
+            return self._store.get(self._bucket, self._key)
         except ObjectNotFound:
-            return False
+            return None
         except StorageUnavailable:
             logger.warning("the interrupt object cannot be polled")
-            return False
-        if not hmac.compare_digest(found, self._token):
-            logger.warning("an interrupt object is not authentic")
-            return False
+            return None
+
+    def _delete(self) -> None:
         try:
             self._store.delete(self._bucket, self._key)
         except StorageUnavailable:
             logger.warning("the interrupt object cannot be deleted")
-        return True

@@ -135,6 +135,7 @@ def _check_probe(cell: Cell) -> None:
 def _close(cell: Cell) -> None:
     # What was narrowed for this invocation is not used for anything else.
     cell.container.use(None)
-    for descriptor in (cell.snapshot_in, cell.snapshot_out):
-        if descriptor >= 0:
-            os.close(descriptor)
+    if cell.session is not None:
+        cell.session.close()
+    if cell.snapshot_out >= 0:
+        os.close(cell.snapshot_out)

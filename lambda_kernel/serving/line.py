@@ -18,6 +18,8 @@ from lambda_kernel.serving.masking import Masker
 from lambda_kernel.serving.mirror import Mirrored, MirrorPlan
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.runtime_api import Event
+from lambda_kernel.serving.session_objects import SessionObjects
+from lambda_kernel.serving.snapshots import Saved
 from lambda_kernel.serving.storing import Stored
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class Cell:
         invocation: what is asked.
         event: how Lambda handed it over.
         begun: when it began, on the clock.
-        deadline: when user code must have ended, on the clock.
+        deadline: when user code is interrupted, on the clock.
         writer: numbers and authenticates frames.
         key: of this invocation's frames and control objects.
         response: where they go.
@@ -49,10 +51,10 @@ class Cell:
         started: whether user code began.
         ran: whether a child was asked for, and so something must be swept.
         parent: the commit it starts from.
-        mirrored, home, snapshot_in: what was brought in.
+        mirrored, home, session: what was brought in.
         snapshot_out, end: what the child left and said.
         connectors, masker: the cell's connector values, and what keeps them out of its output.
-        stored, saved_home: what was stored, not committed yet.
+        stored, saved_home, saved: what was stored, not committed yet: files, HOME, variables.
         commit: the stored bytes of that commit, before it is one.
         head: the commit, where there is one.
         tainted: something of the cell could not be removed.
@@ -75,13 +77,14 @@ class Cell:
     parent: Commit | None = None
     home: str = ""
     mirrored: Mirrored = field(default_factory=Mirrored)
-    snapshot_in: int = -1
+    session: SessionObjects | None = None
     snapshot_out: int = -1
     end: CellEnd | None = None
     connectors: ConnectorValues = field(default_factory=ConnectorValues)
     masker: Masker = field(default_factory=lambda: Masker({}))
     stored: Stored = field(default_factory=Stored)
     saved_home: SavedHome | None = None
+    saved: Saved | None = None
     commit: bytes = b""
     head: Head | None = None
     tainted: bool = False
@@ -153,6 +156,8 @@ class Cell:
             container_id=container.settings.container_id,
             aws_request_id=self.event.aws_request_id,
             peak_memory_bytes=self.peak_memory_bytes,
+            fetched_bytes=0 if self.session is None else self.session.fetched_bytes,
+            stored_bytes=0 if self.saved is None else self.saved.stored_bytes,
             nonce=self.invocation.nonce,
         )
 

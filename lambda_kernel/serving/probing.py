@@ -123,7 +123,8 @@ def _tier(theirs: Mapping[str, str], reasons: dict[str, str]) -> str:
 
 def _ask(demand: Demand, zygote: Zygote, sweeper: Sweeper) -> Mapping[str, Any]:
     limits = CellLimitsInForce(
-        deadline=time.monotonic() + PROBE_S,
+        deadline=(ends := time.monotonic() + PROBE_S),
+        kill_by=ends,
         timeout_s=PROBE_S,
         memory_bytes=_MEMORY_BYTES,
         interrupt=(unused := os.pipe2(os.O_CLOEXEC))[0],

@@ -1,4 +1,4 @@
-"""The session's variables: bytes of a child, stored with a commit and handed to the next child.
+"""The session's variables: objects of a child, stored with a commit and there for the next child.
 
 Nothing here knows what the bytes mean; only a child opens them.
 """
@@ -6,82 +6,44 @@ Nothing here knows what the bytes mean; only a child opens them.
 from __future__ import annotations
 
 import base64
-import binascii
-import fcntl
-import hashlib
-import os
 import sys
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lambda_kernel.contract import keys
-from lambda_kernel.contract.commit import Blob, Commit, Namespace, digest_of
+from lambda_kernel.contract.commit import Blob, Commit, Namespace, StoredObject, digest_of
 from lambda_kernel.contract.invocation import INLINE_PACK_BYTES, Head, Invocation
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
-from lambda_kernel.serving.errors import InvalidRequest, SnapshotTooLarge, StorageUnavailable
-from lambda_kernel.serving.objects import ObjectStore
-from lambda_kernel.serving.parallel import Pool
+from lambda_kernel.serving.errors import InvalidRequest
+from lambda_kernel.serving.reports import Draft, Span
+from lambda_kernel.serving.segments import Place, Segment
+from lambda_kernel.serving.session_objects import SessionObjects, Shelf
 
-CHUNK_BYTES = 4 * 1024 * 1024
-_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-
-
-class ChunkCache:
-    """Chunks by digest, in memory, the least recently used leave first.
-
-    Keyed with the scope: that another scope holds the same bytes must not show.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._chunks: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    @property
-    def size_bytes(self) -> int:
-        """What the chunks measure together."""
-        return self._bytes
-
-    def get(self, scope: Scope, digest: str) -> bytes | None:
-        """Return a chunk, or None."""
-        with self._lock:
-            chunk = self._chunks.get((scope.hash, digest))
-            if chunk is not None:
-                self._chunks.move_to_end((scope.hash, digest))
-            return chunk
-
-    def add(self, scope: Scope, digest: str, chunk: bytes) -> None:
-        """Keep a chunk whose digest was verified."""
-        with self._lock:
-            if (scope.hash, digest) in self._chunks or len(chunk) > self._max_bytes:
-                return
-            self._chunks[scope.hash, digest] = chunk
-            self._bytes += len(chunk)
-            while self._bytes > self._max_bytes:
-                _, old = self._chunks.popitem(last=False)
-                self._bytes -= len(old)
+DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pack:
-    """The bytes a child left, cut into chunks: digests, and where each begins."""
+class Saved:
+    """A session that was stored, not committed yet.
 
-    descriptor: int
-    blobs: tuple[Blob, ...]
+    Attributes:
+        namespace: what the commit says of it.
+        stored_bytes: written to S3.
+    """
+
+    namespace: Namespace
+    stored_bytes: int
 
 
 class Snapshots:
     """Namespaces in the state bucket."""
 
-    def __init__(self, store: ObjectStore, bucket: str, pool: Pool, cache: ChunkCache) -> None:
-        self._store = store
-        self._bucket = bucket
-        self._pool = pool
-        self._cache = cache
+    def __init__(self, shelf: Shelf, wall_clock: Callable[[], float] = time.time) -> None:
+        self._shelf = shelf
+        self._wall_clock = wall_clock
 
     def parent(self, invocation: Invocation) -> Commit | None:
         """Return the commit that the cell starts from, verified; None for an empty session.
@@ -91,91 +53,152 @@ class Snapshots:
             StorageUnavailable: it cannot be read.
         """
         head = invocation.parent_head
+        kernel_id = invocation.parent_kernel_id or invocation.kernel_id
         stored = invocation.manifest_bytes()
         while head is not None:
             if stored is None:
-                key = keys.commit_key(invocation.scope, invocation.kernel_id, head.seq)
-                stored = self._store.get(self._bucket, key)
-            commit = _checked_commit(invocation, head, stored)
+                key = keys.commit_key(invocation.scope, kernel_id, head.seq)
+                stored = self._shelf.store.get(self._shelf.bucket, key)
+            commit = _checked_commit(invocation.scope, kernel_id, head, stored)
             if not commit.void:
                 return commit
             # The state of a void commit is that of its parent.
             head, stored = commit.parent, None
+            kernel_id = commit.parent_kernel_id or kernel_id
         return None
 
-    def restore(self, scope: Scope, namespace: Namespace) -> int:
-        """Return a sealed memfd with the bytes of ``namespace``; the caller closes it."""
-        chunks = self._pool.map(lambda blob: self._chunk(scope, blob), namespace.chunks)
-        descriptor = os.memfd_create("snapshot-in", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        for chunk in chunks:
-            _write(descriptor, chunk)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-        return descriptor
+    def open(self, scope: Scope, namespace: Namespace) -> SessionObjects:
+        """Return the objects of ``namespace``; the caller closes them."""
+        return SessionObjects(self._shelf, scope, namespace)
 
-    def cut(self, descriptor: int, max_bytes: int) -> Pack:
-        """Return the chunks of what a child wrote into ``descriptor``.
+    def save(
+        self,
+        scope: Scope,
+        written: Segment,
+        drafts: Sequence[Draft],
+        index: int,
+        known: Namespace,
+    ) -> Saved:
+        """Store what ``known`` (the parent's namespace) does not hold already.
 
-        Raises:
-            SnapshotTooLarge: it is over ``max_bytes``.
+        Args:
+            scope: whose session it is.
+            written: what the child wrote, sealed; it is kept in memory for the next cell.
+            drafts: the objects of the session, in part in ``written``.
+            index: id of the one that describes the others.
+            known: what a commit names that will stay while this cell runs: nothing else may be
+                relied on to be there.
         """
-        size = os.fstat(descriptor).st_size
-        if size > max_bytes:
-            raise SnapshotTooLarge(
-                f"the session's variables measure {size / 1e6:.1f} MB, "
-                f"the limit is {max_bytes / 1e6:.1f} MB"
+        day = int(self._wall_clock() // DAY_S)
+        saving = _Saving(self._shelf, scope, written, known, day)
+        riding = inline_ids(drafts, index)
+        objects = saving.store(drafts, riding)
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        self._shelf.cache.add(scope, written, saving.places)
+        return Saved(
+            namespace=Namespace(objects=objects, index=index, python=version),
+            stored_bytes=saving.stored_bytes,
+        )
+
+
+def inline_ids(drafts: Sequence[Draft], index: int) -> set[int]:
+    """Return the objects that ride inside the commit: the small ones, as far as there is room.
+
+    Where there is too little, the largest stay outside. The index, which every cell needs, is the
+    last to go.
+    """
+    small = [draft for draft in drafts if draft.may_ride and draft.size_bytes <= INLINE_PACK_BYTES]
+    small.sort(key=lambda draft: (draft.id != index, draft.size_bytes, draft.id))
+    riding, total = set(), 0
+    for draft in small:
+        total += draft.size_bytes
+        if total > INLINE_PACK_BYTES:
+            break
+        riding.add(draft.id)
+    return riding
+
+
+class _Saving:
+    """One session on its way to S3."""
+
+    def __init__(
+        self, shelf: Shelf, scope: Scope, written: Segment, known: Namespace, day: int
+    ) -> None:
+        self._shelf = shelf
+        self._scope = scope
+        self._written = written
+        self._day = day
+        self._lock = threading.Lock()
+        self._blobs = {
+            blob.digest: blob
+            for stored in known.objects
+            for blob in stored.chunks
+            if blob.inline is None
+        }
+        self.places: dict[str, Place] = {}
+        self.stored_bytes = 0
+
+    def store(self, drafts: Sequence[Draft], riding: set[int]) -> tuple[StoredObject, ...]:
+        """Return the objects, each of whose chunks is stored or rides along."""
+        work = [
+            (draft, position)
+            for draft in drafts
+            if draft.id not in riding
+            for position, part in enumerate(draft.parts)
+            if isinstance(part, Span) or part.inline is not None
+        ]
+        done = self._shelf.pool.map(lambda item: self._outside(item[0].parts[item[1]]), work)
+        outside = {
+            (draft.id, number): blob for (draft, number), blob in zip(work, done, strict=True)
+        }
+        objects = []
+        for draft in drafts:
+            chunks = [
+                self._riding(part)
+                if draft.id in riding
+                else outside.get((draft.id, number)) or _blob(part)
+                for number, part in enumerate(draft.parts)
+            ]
+            objects.append(
+                StoredObject(id=draft.id, size_bytes=draft.size_bytes, chunks=tuple(chunks))
             )
-        if size <= INLINE_PACK_BYTES:
-            body = os.pread(descriptor, size, 0)
-            blob = Blob(
-                digest=digest_of(body),
-                size_bytes=len(body),
-                inline=base64.b64encode(body).decode("ascii"),
-            )
-            return Pack(descriptor=descriptor, blobs=(blob,) if body else ())
-        blobs = []
-        for offset in range(0, size, CHUNK_BYTES):
-            chunk = os.pread(descriptor, CHUNK_BYTES, offset)
-            blobs.append(Blob(digest=hashlib.sha256(chunk).hexdigest(), size_bytes=len(chunk)))
-        return Pack(descriptor=descriptor, blobs=tuple(blobs))
+        return tuple(objects)
 
-    def upload(self, scope: Scope, pack: Pack, known: Namespace) -> None:
-        """Store the chunks that ``known`` (the parent's namespace) does not hold already."""
-        stored = {blob.digest for blob in known.chunks if blob.inline is None}
+    def _riding(self, part: Blob | Span) -> Blob:
+        if isinstance(part, Blob):
+            return part
+        body = self._place(part).read()
+        text = base64.b64encode(body).decode("ascii")
+        return Blob(digest=digest_of(body), size_bytes=len(body), inline=text)
 
-        def put(numbered: tuple[int, Blob]) -> None:
-            number, blob = numbered
-            chunk = os.pread(pack.descriptor, blob.size_bytes, number * CHUNK_BYTES)
-            self._store.put(self._bucket, keys.blob_key(scope, blob.digest), chunk)
-            self._cache.add(scope, blob.digest, chunk)
+    def _outside(self, part: Blob | Span) -> Blob:
+        if isinstance(part, Span):
+            body = self._place(part).read()
+        else:
+            body = base64.b64decode(part.inline or "")
+        blob = Blob(digest=digest_of(body), size_bytes=len(body), day=self._day)
+        with self._lock:
+            if isinstance(part, Span):
+                self.places[blob.digest] = self._place(part)
+            known = self._blobs.setdefault(blob.digest, blob)
+        # Of equal chunks the first is stored; the commit waits for all of them.
+        if known is blob:
+            key = keys.blob_key(self._scope, blob.digest, blob.day)
+            self._shelf.store.put(self._shelf.bucket, key, body, sha256=blob.digest)
+            with self._lock:
+                self.stored_bytes += len(body)
+        return known
 
-        missing: dict[str, tuple[int, Blob]] = {}
-        for number, blob in enumerate(pack.blobs):
-            if blob.inline is None and blob.digest not in stored:
-                missing.setdefault(blob.digest, (number, blob))
-        self._pool.map(put, missing.values())
-
-    def _chunk(self, scope: Scope, blob: Blob) -> bytes:
-        if blob.inline is not None:
-            try:
-                chunk = base64.b64decode(blob.inline, validate=True)
-            except (binascii.Error, ValueError) as error:
-                raise StorageUnavailable("a stored variable is damaged") from error
-            return _verified(chunk, blob)
-        cached = self._cache.get(scope, blob.digest)
-        if cached is not None:
-            return cached
-        chunk = _verified(self._store.get(self._bucket, keys.blob_key(scope, blob.digest)), blob)
-        self._cache.add(scope, blob.digest, chunk)
-        return chunk
+    def _place(self, span: Span) -> Place:
+        return Place(self._written, span.offset, span.size_bytes)
 
 
-def namespace_of(pack: Pack, names: Mapping[str, str]) -> Namespace:
-    """Return what the commit says about the chunks of ``pack``."""
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return Namespace(chunks=pack.blobs, names=dict(names), python=version)
+def _blob(part: Blob | Span) -> Blob:
+    assert isinstance(part, Blob)  # noqa: S101
+    return part
 
 
-def _checked_commit(invocation: Invocation, head: Head, stored: bytes) -> Commit:
+def _checked_commit(scope: Scope, kernel_id: str, head: Head, stored: bytes) -> Commit:
     if digest_of(stored) != head.digest:
         raise InvalidRequest("the parent commit does not have the digest that was named")
     try:
@@ -183,18 +206,6 @@ def _checked_commit(invocation: Invocation, head: Head, stored: bytes) -> Commit
     except InvalidField as error:
         raise InvalidRequest(f"the parent commit cannot be read: {error}") from error
     named = (commit.scope_hash, commit.kernel_id, commit.seq)
-    if named != (invocation.scope.hash, invocation.kernel_id, head.seq):
+    if named != (scope.hash, kernel_id, head.seq):
         raise InvalidRequest("the parent commit belongs to another session")
     return commit
-
-
-def _verified(chunk: bytes, blob: Blob) -> bytes:
-    if len(chunk) != blob.size_bytes or hashlib.sha256(chunk).hexdigest() != blob.digest:
-        raise StorageUnavailable("a stored variable does not have the digest that names it")
-    return chunk
-
-
-def _write(descriptor: int, chunk: bytes) -> None:
-    rest = memoryview(chunk)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]

@@ -14,9 +14,10 @@ from lambda_kernel.contract.session_policy import duration_s, session_policy
 from lambda_kernel.serving import homes, leftovers, mirror, trees
 from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
 from lambda_kernel.serving.child_messages import CellEnd
-from lambda_kernel.serving.control import INTERRUPT, InterruptWatch
+from lambda_kernel.serving.control import INTERRUPT, KILL, InterruptTokens, InterruptWatch
 from lambda_kernel.serving.errors import CellProcessDied, CellTimeout, InvalidRequest
 from lambda_kernel.serving.line import Cell
+from lambda_kernel.serving.paging import Pager
 
 
 def narrow(cell: Cell) -> None:
@@ -67,10 +68,13 @@ def _bring_in(cell: Cell) -> None:
     waiting: list[Future[Any]] = [listing, head, clearing]
     try:
         cell.parent = container.snapshots.parent(invocation)
-        cell.snapshot_in = container.snapshots.restore(scope, cell.namespace)
+        cell.session = container.snapshots.open(scope, cell.namespace)
     finally:
         listed, home_head, _ = pool.wait_all(waiting)
     committed = None if cell.parent is None else cell.parent.home_head
+    if invocation.parent_kernel_id is not None:
+        # A fork begins with the HOME of today, which may be long after that commit.
+        committed = None
     container.homes.make_room(listed.size_bytes)
     restoring = pool.start(container.homes.restore, scope, home_head, committed)
     try:
@@ -107,7 +111,7 @@ def run(cell: Cell) -> None:
         CellEnded: it did not reply.
     """
     container, invocation = cell.container, cell.invocation
-    cell.snapshot_out = os.memfd_create("snapshot-out", os.MFD_CLOEXEC)
+    cell.snapshot_out = os.memfd_create("snapshot-out", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     for notice in cell.mirrored.notices:
         cell.output.notice(f"[workspace] {notice}")
     for notice in cell.connectors.notices:
@@ -117,12 +121,16 @@ def run(cell: Cell) -> None:
         container.store,
         container.settings.stack.overflow,
         keys.control_prefix(invocation.request_id) + INTERRUPT,
-        frames.control_token(cell.key, INTERRUPT),
+        InterruptTokens(
+            interrupt=frames.control_token(cell.key, INTERRUPT),
+            kill=frames.control_token(cell.key, KILL),
+        ),
     )
     cell.ran = True
     with watch.start(container.pool), closing(cell.output):
         limits = CellLimitsInForce(
             deadline=cell.deadline,
+            kill_by=cell.deadline + invocation.limits.commit_grace_s / 2,
             timeout_s=invocation.limits.timeout_s - invocation.limits.commit_grace_s,
             memory_bytes=min(invocation.limits.memory_bytes, container.settings.memory_bytes),
             interrupt=watch.fileno(),
@@ -143,11 +151,13 @@ def _run_once(cell: Cell, limits: CellLimitsInForce, *, bare: bool) -> CellEnd:
     if container.clock() >= limits.deadline:
         raise CellTimeout("the time was over before the cell could begin")
     zygote = container.zygotes.get(bare=bare)
+    assert cell.session is not None  # noqa: S101
+    pager = Pager(cell.session, container.pool)
     running = CellRun(
-        zygote, container.sweeper, cell.output, limits, cell.send_started, container.clock
+        zygote, container.sweeper, cell.output, limits, cell.send_started, pager, container.clock
     )
     try:
-        end = running.run(_request(cell), cell.snapshot_in, cell.snapshot_out)
+        end = running.run(_request(cell), cell.session.snapshot_in, cell.snapshot_out)
         return end.masked(cell.masker)
     finally:
         cell.peak_memory_bytes = running.peak_memory_bytes

@@ -79,6 +79,11 @@ class Zygote:
         logger.info("a zygote was started", extra={"pid": pid, "bare": bare})
         return cls(pid=pid, channel=ours, standing=Standing.of(pid))
 
+    def wake(self) -> None:
+        """Let it go on where a cell has stopped it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """End the zygote; its children become orphans that the sweep kills."""
         self.channel.close()

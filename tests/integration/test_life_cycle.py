@@ -210,14 +210,20 @@ def test_a_container_that_dies_is_a_clear_error_and_nothing_runs_twice(tmp_path:
 
 def test_a_timeout_is_told_and_the_session_stays(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text('[[environment]]\nid = "short"\ntimeout_s = 8\n')
+    config.write_text('[[environment]]\nid = "short"\ntimeout_s = 8\ncommit_grace_s = 4\n')
     with a_gateway(tmp_path / "state", "--config", str(config)) as running:
         client = running.session(name="lambda-short")
         client.execute("x = 1")
         run = client.execute("x = 2\nwhile True: pass")
         assert run.reply["ename"] == "CellTimeout"
-        assert "as after cell [1]" in run.reply["evalue"]
-        assert client.execute("x").result == "1"
+        assert "up to the interrupt are kept" in run.reply["evalue"]
+        assert client.execute("x").result == "2"
+        run = client.execute(
+            "import time\nx = 3\nwhile True:\n    try:\n        time.sleep(60)\n    except: pass"
+        )
+        assert run.reply["ename"] == "CellTimeout"
+        assert "as after cell [3]" in run.reply["evalue"]
+        assert client.execute("x").result == "2"
         client.close()
 
 

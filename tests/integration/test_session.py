@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.driver import NotebookClient
+
 if TYPE_CHECKING:
-    from tests.integration.driver import Gateway, NotebookClient
+    from tests.integration.driver import Gateway
 
 
 def test_messages_of_a_cell_come_in_the_order_that_clients_rely_on(
@@ -172,7 +174,7 @@ def test_restart_empties_the_namespace_and_keeps_the_workspace(
     assert run.reply["execution_count"] == 1
 
 
-def test_interrupt_stops_the_cell_and_keeps_the_session(
+def test_interrupt_stops_the_cell_and_keeps_what_it_did(
     gateway: Gateway, kernel: NotebookClient
 ) -> None:
     kernel.execute("x = 1")
@@ -181,9 +183,48 @@ def test_interrupt_stops_the_cell_and_keeps_the_session(
         execution.messages.append(kernel.receive(30))
     assert gateway.rest("POST", f"/api/kernels/{kernel.kernel_id}/interrupt").ok
     kernel.wait(execution)
+    assert execution.reply["ename"] == "KeyboardInterrupt"
+    assert kernel.execute("x").result == "2"
+
+
+def test_a_second_interrupt_kills_a_cell_that_goes_on(
+    gateway: Gateway, kernel: NotebookClient
+) -> None:
+    kernel.execute("x = 1")
+    execution = kernel.submit(
+        "x = 2\nimport time\nprint('in', flush=True)\nwhile True:\n"
+        "    try:\n        time.sleep(60)\n"
+        "    except KeyboardInterrupt:\n        print('again', flush=True)"
+    )
+    for word in ("in", "again"):
+        while word not in execution.stdout:
+            execution.messages.append(kernel.receive(30))
+        assert gateway.rest("POST", f"/api/kernels/{kernel.kernel_id}/interrupt").ok
+    kernel.wait(execution)
     assert execution.reply["ename"] == "CellInterrupted"
     assert "as after cell [1]" in execution.reply["evalue"]
     assert kernel.execute("x").result == "1"
+
+
+def test_cells_of_two_clients_of_one_kernel_run_one_after_the_other(
+    gateway: Gateway, kernel: NotebookClient
+) -> None:
+    kernel.execute("x = 0")
+    second = NotebookClient(gateway, kernel.kernel_id, gateway.token)
+    clients = (kernel, second) * 3
+    asked = [(client, client.submit("import time\nx += 1; time.sleep(0.05)")) for client in clients]
+    for client in (kernel, second):
+        client.wait(*(execution for asker, execution in asked if asker is client))
+    assert kernel.execute("x").result == "6"
+    assert sorted(execution.reply["execution_count"] for _, execution in asked) == [
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
+    second.close()
 
 
 def test_a_generator_is_named_as_lost_and_its_story_told(kernel: NotebookClient) -> None:

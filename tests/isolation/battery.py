@@ -48,13 +48,21 @@ def others():
 
 
 def frames():
+    return unix_socket(socket.SOCK_STREAM)
+
+
+def pager():
+    return unix_socket(socket.SOCK_SEQPACKET)
+
+
+def unix_socket(kind):
     # An event loop has sockets of its own, which nobody reads.
     for fd in (*range(900, 910), *range(3, 64)):
         try:
             sock = socket.socket(fileno=os.dup(fd))
         except OSError:
             continue
-        if sock.family == socket.AF_UNIX:
+        if sock.family == socket.AF_UNIX and sock.type == kind:
             return sock
         sock.close()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from lambda_kernel.contract import paging
 from lambda_kernel.contract.cell_protocol import (
     CellDescriptors,
     CellLimits,
@@ -35,6 +38,8 @@ from lambda_kernel.contract.frames import PartsReader
 from lambda_kernel.contract.invocation import CellMessage
 
 DEADLINE_S = 120.0
+AT_HAND_BYTES = 64 * 1024
+CHUNK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass
@@ -67,6 +72,16 @@ class Result:
         """The text of the one result."""
         (message,) = self.of_type("execute_result")
         return str(message["content"]["data"]["text/plain"])
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The variables that the cell left: name to type name."""
+        assert self.report is not None
+        (index,) = [new for new in self.report.new if new.id == self.report.index]
+        text = self.snapshot[index.offset : index.offset + index.size_bytes]
+        components = json.loads(text)["components"]
+        names = {name: kind for component in components for name, kind in component[1].items()}
+        return {name: names[name] for name in sorted(names) if name.strip("_").isidentifier()}
 
     @property
     def content(self) -> dict[str, Any]:
@@ -124,22 +139,27 @@ class Zygote:
             self.exited[answer.exited] = answer.status
         return answer
 
-    def start(self, request: CellRequest, snapshot: bytes = b"") -> Running:
+    def start(self, request: CellRequest, objects: Objects | None = None) -> Running:
         ours, theirs = socket.socketpair()
         stdout, stdout_w = os.pipe()
         stderr, stderr_w = os.pipe()
         snapshot_in, snapshot_out = os.memfd_create("in"), os.memfd_create("out")
+        objects = objects or Objects()
+        pager, pager_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with open(snapshot_in, "wb", closefd=False) as stream:
-            stream.write(snapshot)
+            stream.write(objects.snapshot_in())
         descriptors = CellDescriptors(
             frames=theirs.fileno(),
             stdout=stdout_w,
             stderr=stderr_w,
             snapshot_in=snapshot_in,
             snapshot_out=snapshot_out,
+            pager=pager_end.fileno(),
         )
         send_request(self.sock, request, descriptors)
         theirs.close()
+        pager_end.close()
+        threading.Thread(target=objects.answer, args=(pager,), daemon=True).start()
         for descriptor in (stdout_w, stderr_w, snapshot_in):
             os.close(descriptor)
         answer = self.answer()
@@ -212,6 +232,68 @@ def _add(result: Result, data: dict[str, Any], buffers: tuple[bytes, ...]) -> No
         result.failed = data
 
 
+class Objects:
+    """The objects of a session, and the answers to a child that asks for some of them."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[int, bytes] = {}
+        self.index = 0
+        self.asked: list[int] = []
+        self.asked_bytes = 0
+        self.error = ""
+        """What the pager answers while it is not empty: the storage is down."""
+
+    def snapshot_in(self) -> bytes:
+        if not self.index:
+            return b""
+        memfd = os.memfd_create("in")
+        sizes = {object_id: len(body) for object_id, body in self.bodies.items()}
+        at_hand = {i: body for i, body in self.bodies.items() if len(body) < AT_HAND_BYTES}
+        at_hand[self.index] = self.bodies[self.index]
+        paging.write_snapshot_in(memfd, self.index, sizes, at_hand)
+        with os.fdopen(memfd, "rb") as stream:
+            return os.pread(stream.fileno(), 1 << 30, 0)
+
+    def commit(self, report: SnapshotReport, written: bytes) -> None:
+        bodies = {object_id: self.bodies[object_id] for object_id in report.keep}
+        for new in report.new:
+            bodies[new.id] = written[new.offset : new.offset + new.size_bytes]
+        for patched in report.patched:
+            body = bytearray(self.bodies[patched.base])
+            for number, offset in patched.chunks:
+                begin = number * CHUNK_BYTES
+                size = min(CHUNK_BYTES, len(body) - begin)
+                body[begin : begin + size] = written[offset : offset + size]
+            bodies[patched.id] = bytes(body)
+        self.bodies, self.index = bodies, report.index
+
+    def answer(self, pager: socket.socket) -> None:
+        """Answer until the child and its copies are gone."""
+        with pager:
+            while True:
+                question, descriptors, _, _ = socket.recv_fds(pager, 65536, 1)
+                if not question:
+                    return
+                wanted = json.loads(question)["want"]
+                self.asked += wanted
+                self.asked_bytes += sum(len(self.bodies[object_id]) for object_id in wanted)
+                with socket.socket(fileno=descriptors[0]) as asker:
+                    if self.error:
+                        asker.send(json.dumps({"error": self.error}).encode())
+                        continue
+                    for position, object_id in enumerate(wanted):
+                        memfd = os.memfd_create("object")
+                        body = self.bodies[object_id]
+                        paging.write_at(memfd, body, 0)
+                        answer = {
+                            "objects": [[object_id, [[0, 0, len(body)]]]],
+                            "fds": 1,
+                            "more": position < len(wanted) - 1,
+                        }
+                        socket.send_fds(asker, [json.dumps(answer).encode()], [memfd])
+                        os.close(memfd)
+
+
 class Notebook:
     """A session: what one cell leaves, the next one starts from."""
 
@@ -224,7 +306,7 @@ class Notebook:
         self.seeds: dict[str, int] = {}
         self.limits = CellLimits()
         self.execution_count = 1
-        self.snapshot = b""
+        self.objects = Objects()
 
     def request(self, code: Any, kind: Any = "execute", **content: Any) -> CellRequest:
         return CellRequest(
@@ -239,16 +321,20 @@ class Notebook:
         )
 
     def start(self, code: Any, **content: Any) -> Running:
-        return self.zygote.start(self.request(code, **content), self.snapshot)
+        return self.zygote.start(self.request(code, **content), self.objects)
 
     def ask(self, code: str, **content: Any) -> Result:
         """Run a request that may fail in any way; keeps what a serving process would commit."""
         result = self.zygote.finish(self.start(code, **content))
         if result.report is not None and result.status == 0:
-            self.snapshot = result.snapshot[: result.report.size_bytes]
+            self.objects.commit(result.report, result.snapshot)
         if content.get("store_history", True) and not content.get("silent"):
             self.execution_count += 1
         return result
+
+    def show(self, name: str) -> Result:
+        """Ask for a variable as text."""
+        return self.zygote.finish(self.start("", kind="variables", name=name))
 
     def run(self, *cells: str) -> Result:
         """Run cells that must succeed; returns the last one's result."""
@@ -264,7 +350,7 @@ class Notebook:
 @pytest.fixture(scope="session")
 def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """A warm zygote that all tests of the session share."""
-    instance = Zygote(tmp_path_factory.mktemp("zygote"), "numpy", "matplotlib.pyplot")
+    instance = Zygote(tmp_path_factory.mktemp("zygote"), "numpy", "pandas", "matplotlib.pyplot")
     yield instance
     assert instance.close() == 0, instance.log.read_text()
 

@@ -297,10 +297,10 @@ def test_completion_and_inspection_see_the_session(notebook: Notebook) -> None:
     notebook.run("def remarkable():\n    'Documented.'")
 
     complete = notebook.zygote.finish(
-        notebook.zygote.start(notebook.request("rema", kind="complete"), notebook.snapshot)
+        notebook.zygote.start(notebook.request("rema", kind="complete"), notebook.objects)
     )
     inspect = notebook.zygote.finish(
-        notebook.zygote.start(notebook.request("remarkable", kind="inspect"), notebook.snapshot)
+        notebook.zygote.start(notebook.request("remarkable", kind="inspect"), notebook.objects)
     )
 
     assert complete.content["matches"] == ["remarkable"]
@@ -309,12 +309,45 @@ def test_completion_and_inspection_see_the_session(notebook: Notebook) -> None:
 
 
 def test_kinds_that_wait_for_their_turn_are_refused(notebook: Notebook) -> None:
-    request = notebook.request("", kind="variables")
+    request = notebook.request("", kind="comm")
 
     result = notebook.zygote.finish(notebook.zygote.start(request))
 
     assert result.failed is not None
     assert "not supported yet" in result.failed["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("d", "{'k': [1]}"), ("Out[2]", "5"), ("text", f"'{'x' * 998}…")],
+)
+def test_a_variable_is_shown_as_text(notebook: Notebook, name: str, text: str) -> None:
+    notebook.run("d = {'k': [1]}; text = 'x' * 10**7", "5")
+
+    result = notebook.show(name)
+
+    assert result.kinds == ["started", "reply"]
+    assert result.content == {"status": "ok", "data": {"text/plain": text}, "metadata": {}}
+
+
+def test_what_is_not_there_or_cannot_be_shown_says_so(notebook: Notebook) -> None:
+    module = notebook.workdir / "gone.py"
+    module.write_text("class Thing: pass")
+    notebook.run("import gone; thing = gone.Thing(); del gone; exits = type('E', (), {})()")
+    notebook.run("type(exits).__repr__ = lambda self: exit_now\ng = (n for n in 'ab')")
+    module.unlink()
+
+    said = {name: notebook.show(name).content for name in ("thing", "exits", "g", "nothing", "_")}
+
+    names = {name: content["ename"] for name, content in said.items()}
+    assert names == {
+        "thing": "VariableUnavailable",
+        "exits": "NameError",
+        "g": "NameError",
+        "nothing": "NameError",
+        "_": "NameError",
+    }
+    assert "the module 'gone' cannot be imported" in said["thing"]["evalue"]
 
 
 def test_a_fresh_session_has_no_last_error(notebook: Notebook) -> None:

@@ -83,7 +83,8 @@ class FakeFunction:
     """What stands for container, serving process and child. The cell's code says what happens.
 
     ``print X`` streams X; ``raise X`` is an error of the user's; ``wait`` runs until `release` or
-    an interrupt; other words name a way in which an invocation can go wrong.
+    an interrupt, ``stubborn`` until the second one; other words name a way in which an invocation
+    can go wrong.
 
     Attributes:
         ran: the code of every cell that began, in order.
@@ -115,9 +116,10 @@ class FakeFunction:
         if word in LOST:
             raise LOST[word]
         status = UNCOMMITTED.get(word)
-        if word == "wait":
+        if word in ("wait", "stubborn"):
             self.began.set()
-            if await self._interrupted(invocation, key):
+            orders = ("kill",) if word == "stubborn" else ("interrupt", "kill")
+            if await self._interrupted(invocation, {control_token(key, each) for each in orders}):
                 status = Status.INTERRUPTED
         if status is not None:
             outcome = self._outcome(invocation, status, committed=False)
@@ -168,10 +170,10 @@ class FakeFunction:
         assert len(stored) == event["pointer"]["size_bytes"]
         return json.loads(stored)
 
-    async def _interrupted(self, invocation: Invocation, key: bytes) -> bool:
+    async def _interrupted(self, invocation: Invocation, tokens: set[bytes]) -> bool:
         place = (STACK.overflow, keys.control_prefix(invocation.request_id) + "interrupt")
         while not self.release.is_set():
-            if self.store.objects.get(place) == control_token(key, "interrupt"):
+            if self.store.objects.get(place) in tokens:
                 return True
             await asyncio.sleep(0)
         return False
@@ -185,6 +187,7 @@ class FakeFunction:
             scope_hash=invocation.scope.hash,
             seq=invocation.seq,
             parent=invocation.parent_head,
+            parent_kernel_id=invocation.parent_kernel_id,
             request_id=invocation.request_id,
             execution_count=invocation.execution_count,
             outcome=plain,

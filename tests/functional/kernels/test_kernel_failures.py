@@ -10,6 +10,8 @@ import pytest
 from kernel_gateway.errors import InvokeNotSent, InvokeRefused
 from kernel_gateway.messaging.message import OutMessage
 from lambda_kernel.contract.commit import Commit
+from lambda_kernel.contract.frames import control_token, invocation_key
+from lambda_kernel.contract.keys import Stack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -238,6 +240,31 @@ async def test_an_interrupt_kills_the_running_cell_only(world: World) -> None:
     assert reply_of(await client.done(waiting))["status"] == "ok"
     await world.quiet()
     assert [key for _, key in world.store.objects if key.startswith("control/")] == []
+
+
+async def test_a_second_interrupt_has_the_cell_killed(world: World) -> None:
+    client = await world.client()
+    running = client.execute("stubborn")
+    await world.function.began.wait()
+
+    for _ in range(2):
+        await client.ask("interrupt_request", channel="control")
+
+    assert reply_of(await client.done(running))["ename"] == "CellInterrupted"
+
+
+async def test_a_restart_leaves_a_cell_no_time(world: World) -> None:
+    client = await world.client()
+    running = client.execute("stubborn")
+    await world.function.began.wait()
+
+    await client.kernel.restart()
+
+    assert reply_of(await client.done(running))["ename"] == "CellInterrupted"
+    cell = world.function.invocations[-1]
+    order = world.store.objects[Stack().overflow, f"control/{cell.request_id}/interrupt"]
+    key = invocation_key(bytes(range(32)), cell.request_id, cell.nonce)
+    assert order == control_token(key, "kill")
 
 
 async def test_an_interrupt_of_an_idle_kernel_does_nothing(world: World) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from lambda_kernel.contract.invocation import CellMessage, Head, Invocation
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Outcome, Probe
 from lambda_kernel.contract.scope import Scope
-from lambda_kernel.isolation import code
+from lambda_kernel.isolation import code, linux
 from lambda_kernel.serving import handler
 from lambda_kernel.serving.cache import DownloadCache
 from lambda_kernel.serving.connectors import Connectors
@@ -30,7 +30,9 @@ from lambda_kernel.serving.homes import Homes
 from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer, MemorySecretReader
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.runtime_api import Event
-from lambda_kernel.serving.snapshots import ChunkCache, Snapshots
+from lambda_kernel.serving.segments import SegmentCache
+from lambda_kernel.serving.session_objects import Shelf
+from lambda_kernel.serving.snapshots import Snapshots
 from lambda_kernel.serving.standing import Standing
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import ZygoteLaunch, Zygotes
@@ -42,12 +44,17 @@ STACK = Stack()
 class Stream:
     """Takes frames as the gateway does."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, on_text: dict[str, Callable[[], None]]) -> None:
         self._reader = FrameReader(key)
+        self._on_text = on_text
         self.frames: list[Frame] = []
 
     def send(self, chunk: bytes) -> None:
-        self.frames += self._reader.feed(chunk)
+        new = list(self._reader.feed(chunk))
+        self.frames += new
+        for text, act in self._on_text.items():
+            if any(text in str(frame.data.get("content", {}).get("text", "")) for frame in new):
+                act()
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,11 @@ class Answer:
             for f in self.frames
             if f.kind is FrameKind.MESSAGE and f.data["msg_type"] == msg_type
         ]
+
+    @property
+    def reply(self) -> dict[str, Any]:
+        (content,) = [f.data["content"] for f in self.frames if f.kind is FrameKind.REPLY]
+        return dict(content)
 
     @property
     def kinds(self) -> list[str]:
@@ -88,6 +100,7 @@ class Kernel:
     seq: int = 0
     head: Head | None = None
     workdir_name: str = field(default_factory=lambda: secrets.token_hex(16))
+    on_text: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     def invocation(self, source: str, **fields: Any) -> Invocation:
         self.seq += 1
@@ -112,7 +125,7 @@ class Kernel:
     def send(self, invocation: Invocation) -> Answer:
         body = json.dumps(invocation.to_dict()).encode()
         key = frames.invocation_key(FRAME_KEY, invocation.request_id, invocation.nonce)
-        stream = Stream(key)
+        stream = Stream(key, self.on_text)
         event = Event(aws_request_id="aws-1", deadline_ms=0, body=body)
         usable = handler.handle(event, stream, self.container)
         outcome = Outcome.from_dict(stream.frames[-1].data)
@@ -134,6 +147,14 @@ def _descendants() -> list[int]:
             found += children
             waiting += children
     return found
+
+
+@pytest.fixture(autouse=True)
+def reaper() -> Iterator[None]:
+    """Orphans come to this process, as they do where it is the first of its container."""
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+    yield
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 0)
 
 
 @pytest.fixture(scope="session")
@@ -165,6 +186,7 @@ def container(
         pool = Pool(count)
         sweeper = Sweeper({os.getpid()}, {}, visible=_descendants)
         zygotes = Zygotes(launch, sweeper)
+        shelf = Shelf(store=store, bucket=STACK.state, pool=pool, cache=SegmentCache(1024**2 * 256))
         made = Container(
             settings=Settings(
                 stack=STACK,
@@ -189,7 +211,7 @@ def container(
             pool=pool,
             cache=DownloadCache.open(Path(root, "cache"), 1024**3),
             homes=Homes(store, STACK.state, pool, root),
-            snapshots=Snapshots(store, STACK.state, pool, ChunkCache(1024**2 * 64)),
+            snapshots=Snapshots(shelf),
             connectors=Connectors(secrets_reader, STACK),
             zygotes=zygotes,
             sweeper=sweeper,

@@ -56,7 +56,9 @@ def late(request: pytest.FixtureRequest) -> Iterator[Late]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     interrupt = os.eventfd(int(is_interrupted))
     snapshot = os.memfd_create("snapshot")
-    limits = CellLimitsInForce(deadline=0.0, timeout_s=5.0, memory_bytes=2**30, interrupt=interrupt)
+    limits = CellLimitsInForce(
+        deadline=0.0, kill_by=0.0, timeout_s=5.0, memory_bytes=2**30, interrupt=interrupt
+    )
     begun: list[bool] = []
     time_s = iter(range(-1000, 10**9))
     run = CellRun(

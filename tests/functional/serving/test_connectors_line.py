@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 from dataclasses import replace
@@ -142,10 +141,12 @@ def variables_of(kernel: Kernel, store: MemoryObjectStore) -> bytes:
     """Return the kernel's stored variables, unpacked."""
     body = store.body(STACK.state, keys.commit_key(kernel.scope, kernel.kernel_id, kernel.seq))
     namespace = Commit.from_bytes(body or b"").namespace
-    descriptor = kernel.container.snapshots.restore(kernel.scope, namespace)
-    with io.FileIO(descriptor) as file:
-        file.seek(0)
-        return file.readall()
+    session = kernel.container.snapshots.open(kernel.scope, namespace)
+    try:
+        found = session.places(stored.id for stored in namespace.objects)
+        return b"".join(place.read() for _, places in found for place in places)
+    finally:
+        session.close()
 
 
 def test_nothing_that_is_stored_or_logged_holds_a_value(

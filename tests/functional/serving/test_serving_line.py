@@ -16,7 +16,7 @@ import pytest
 from lambda_kernel.contract import frames, keys
 from lambda_kernel.contract.commit import Commit
 from lambda_kernel.contract.frames import FrameKind
-from lambda_kernel.contract.invocation import Limits
+from lambda_kernel.contract.invocation import Invocation, Limits
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Status
 from lambda_kernel.contract.scope import Scope
@@ -337,20 +337,110 @@ def test_a_cell_that_touches_no_file_costs_one_list_one_get_and_one_put(
     assert sorted(operations) == ["get", "list", "put"]
 
 
-def test_the_interrupt_object_ends_the_cell(kernel: Kernel, store: MemoryObjectStore) -> None:
-    invocation = kernel.invocation("import time; time.sleep(600)")
+def order(store: MemoryObjectStore, invocation: Invocation, name: str) -> None:
     key = frames.invocation_key(b"k" * 32, invocation.request_id, invocation.nonce)
     place = keys.control_prefix(invocation.request_id) + "interrupt"
-    store.put(STACK.overflow, place, frames.control_token(key, "interrupt"))
+    store.put(STACK.overflow, place, frames.control_token(key, name))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time; time.sleep(600)",
+        "while True: pass",
+        "import asyncio; await asyncio.sleep(600)",
+    ],
+)
+def test_an_interrupt_ends_the_cell_and_commits_what_it_did(
+    kernel: Kernel, store: MemoryObjectStore, code: str
+) -> None:
+    invocation = kernel.invocation(
+        f"x = 1; open('f', 'w').close(); print('go', flush=True)\n{code}"
+    )
+    kernel.on_text["go"] = lambda: order(store, invocation, "interrupt")
+    answer = kernel.send(invocation)
+    assert (answer.outcome.status, answer.outcome.committed) == (Status.ERROR, True)
+    assert answer.contents("error")[0]["ename"] in ("KeyboardInterrupt", "CancelledError")
+    assert kernel.run("import os; x, os.listdir('.')").result == "(1, ['f'])"
+
+
+def test_an_order_to_kill_ends_the_cell_and_commits_nothing(
+    kernel: Kernel, store: MemoryObjectStore
+) -> None:
+    invocation = kernel.invocation("x = 1; print('go', flush=True)\nimport time; time.sleep(600)")
+    kernel.on_text["go"] = lambda: order(store, invocation, "kill")
     outcome = kernel.send(invocation).outcome
     assert (outcome.status, outcome.committed) == (Status.INTERRUPTED, False)
     assert store.keys(STACK.overflow) == []
 
 
+STUBBORN = """
+import time
+x = 2
+while True:
+    try:
+        time.sleep(600)
+    except KeyboardInterrupt:
+        print("no", flush=True)
+"""
+
+
+def test_code_that_goes_on_after_an_interrupt_is_killed_by_the_second(
+    kernel: Kernel, store: MemoryObjectStore
+) -> None:
+    invocation = kernel.invocation(f"print('go', flush=True)\n{STUBBORN}")
+    kernel.on_text["go"] = lambda: order(store, invocation, "interrupt")
+    kernel.on_text["no"] = lambda: order(store, invocation, "kill")
+    answer = kernel.send(invocation)
+    assert (answer.outcome.status, answer.outcome.committed) == (Status.INTERRUPTED, False)
+    assert answer.text("stdout") == "go\nno\n"
+
+
+def test_code_that_goes_on_after_its_time_is_killed(kernel: Kernel) -> None:
+    kernel.run("x = 1")
+    answer = kernel.run(STUBBORN, limits=Limits(timeout_s=12, commit_grace_s=8))
+    assert (answer.outcome.status, answer.outcome.committed) == (Status.TIMEOUT, False)
+    assert answer.text("stdout") == "no\n"
+    assert kernel.run("x").result == "1"
+
+
+@pytest.mark.parametrize("code", ["time.sleep(600)", "subprocess.run(['sleep', '600'])"])
+def test_a_cell_whose_time_is_over_commits_what_it_did(kernel: Kernel, code: str) -> None:
+    kernel.run("'what comes first takes longer'")
+    answer = kernel.run(
+        f"import subprocess, time\nx = 1; open('f', 'w').close()\n{code}",
+        limits=Limits(timeout_s=20, commit_grace_s=16),
+    )
+    (error,) = answer.contents("error")
+    assert (answer.outcome.status, answer.outcome.committed) == (Status.ERROR, True)
+    assert error["ename"] == answer.reply["ename"] == "CellTimeout"
+    assert "did not finish within 4 s" in error["evalue"]
+    assert "up to the interrupt are kept" in error["evalue"]
+    assert "sleep" in "".join(error["traceback"])
+    assert kernel.run("import os; x, os.listdir('.')").result == "(1, ['f'])"
+
+
+def test_an_error_that_the_time_limit_caused_is_told_beside_it(kernel: Kernel) -> None:
+    code = "import time\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    1 / 0"
+    answer = kernel.run(code, limits=Limits(timeout_s=20, commit_grace_s=16))
+    assert answer.reply["ename"] == "CellTimeout"
+    assert "its own error was ZeroDivisionError: division by zero" in answer.reply["evalue"]
+
+
+def test_an_error_that_came_before_the_time_was_over_is_the_users(kernel: Kernel) -> None:
+    answer = kernel.run("1 / 0", limits=Limits(timeout_s=60, commit_grace_s=6))
+    assert answer.reply["ename"] == "ZeroDivisionError"
+
+
 @pytest.mark.parametrize(
     ("source", "limits", "status", "said"),
     [
-        ("import time; time.sleep(600)", Limits(timeout_s=2, commit_grace_s=1), "timeout", "1 s"),
+        (
+            "import signal, time; signal.signal(2, signal.SIG_DFL); time.sleep(600)",
+            Limits(timeout_s=2, commit_grace_s=1),
+            "timeout",
+            "1 s",
+        ),
         ("import os; os._exit(3)", Limits(), "process_died", "exit status 3"),
         ("import os; os.kill(os.getpid(), 11)", Limits(), "process_died", "SIGSEGV"),
         (

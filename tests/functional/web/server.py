@@ -18,8 +18,10 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from kernel_gateway.dispatch.invoker import InMemoryInvoker
 from kernel_gateway.environments.environment import Environment, read_environments
+from kernel_gateway.garbage import GarbageCollector
 from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.objects import MemoryObjectStore
+from kernel_gateway.retention import Retention
 from kernel_gateway.web.identities import IdentityEntry, IdentityTable, token_digest
 from kernel_gateway.web.rest_client import Endpoint
 from kernel_gateway.web.server import GatewayServer
@@ -220,6 +222,7 @@ async def a_web_gateway(spool_dir: Path, config: Config | None = None) -> AsyncI
         environments=environments,
         files=files,
         spool_dir=spool_dir,
+        collector=GarbageCollector(store, STACK, Retention()),
     )
     try:
         yield WebGateway(server, registry, function, files, clock)

@@ -8,6 +8,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from kernel_gateway.web import garbage_command
 from tests.functional.web.server import WebGateway, execute_request
 
 PROTECTED = [
@@ -19,6 +20,7 @@ PROTECTED = [
     "/api/workspaces/default/files/",
     "/kernelspecs/lambda-python/logo-64x64.png",
     "/metrics",
+    "/api/garbage",
     "/nothing/here",
 ]
 
@@ -205,6 +207,16 @@ async def test_metrics_are_for_admins(gateway: WebGateway) -> None:
         b"kernel_currently_running_total"
         in (await gateway.rest("GET", "/metrics", token="root")).body
     )
+
+
+async def test_garbage_is_collected_for_admins(gateway: WebGateway) -> None:
+    for method in ("GET", "POST"):
+        assert (await gateway.rest(method, "/api/garbage")).status == 403
+        answer = await gateway.rest(method, "/api/garbage", token="root")
+        report = json.loads(answer.body)
+        assert report == {"commits": [], "chunks": [], "size_bytes": 0, "left": []}
+        text = garbage_command.shown(report, dry_run=method == "GET")
+        assert text.startswith("0 commits and 0 chunks")
 
 
 async def test_events_are_of_ones_own_kernels(gateway: WebGateway) -> None:

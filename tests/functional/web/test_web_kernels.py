@@ -109,6 +109,9 @@ ROUTES: dict[str, tuple[str, str, Any]] = {
     "restart": ("POST", f"/api/kernels/{KERNEL}/restart", {}),
     "start": ("POST", "/api/kernels", {"id": KERNEL}),
     "start, in Jupyter's word": ("POST", "/api/kernels", {"kernel_id": KERNEL}),
+    "list its variables": ("GET", f"/api/kernels/{KERNEL}/variables", None),
+    "show a variable": ("GET", f"/api/kernels/{KERNEL}/variables?repr=x", None),
+    "fork": ("POST", "/api/kernels", {"env": {"LAMBDA_KERNEL_FROM": f"{KERNEL}@1"}}),
     "connect": ("GET", f"/api/kernels/{KERNEL}/channels", None),
     "make a session": ("POST", "/api/sessions", SESSION),
     "move a session": ("PATCH", "/api/sessions/{session}", {"kernel": {"id": KERNEL}}),
@@ -159,6 +162,32 @@ async def test_another_users_session_is_as_one_that_does_not_exist(gateway: WebG
         assert seen[0][0] == 404
 
 
+async def test_another_scopes_kernel_cannot_be_forked_nor_told_from_one_that_is_not_there(
+    gateway: WebGateway,
+) -> None:
+    kernel_id = await gateway.start_kernel(token="u1-a1")
+    for token in ("u1", "u1-a2", "u10", "root"):
+        answers = [
+            await gateway.rest(
+                "POST",
+                "/api/kernels",
+                token=token,
+                body={"env": {"LAMBDA_KERNEL_FROM": f"{source}@1"}},
+            )
+            for source in (kernel_id, str(uuid.UUID(int=1)))
+        ]
+        assert [answer.status for answer in answers] == [404, 404]
+        assert answers[0].json["message"] == f"Kernel does not exist: {kernel_id}"
+    assert len((await gateway.rest("GET", "/api/kernels", token="root")).json) == 1
+
+
+@pytest.mark.parametrize("query", ["limit=x", "limit=-1", "offset=1e3", "limit=99999"])
+async def test_pages_of_variables_are_numbers(gateway: WebGateway, query: str) -> None:
+    path = f"/api/kernels/{await gateway.start_kernel()}/variables"
+    assert (await gateway.rest("GET", path)).json == []
+    assert (await gateway.rest("GET", f"{path}?{query}")).status == 400
+
+
 async def test_a_user_reaches_its_agents_kernels_and_agents_only_their_own(
     gateway: WebGateway,
 ) -> None:
@@ -182,6 +211,7 @@ async def test_an_admin_lists_and_ends_but_does_not_execute(gateway: WebGateway)
     for action in ("interrupt", "restart"):
         answer = await gateway.rest("POST", f"{path}/{action}", token="root")
         assert answer.status == 403
+    assert (await gateway.rest("GET", f"{path}/variables", token="root")).status == 403
     with pytest.raises(InvalidStatus) as refused:
         async with gateway.channels(kernel_id, token="root"):
             pass

@@ -13,6 +13,8 @@ from lambda_kernel.contract.cell_protocol import (
     CellRequest,
     Exited,
     Forked,
+    NewObject,
+    PatchedObject,
     Prepared,
     Ready,
     Refused,
@@ -44,13 +46,14 @@ def request(code: str = "1") -> CellRequest:
 
 
 def descriptors() -> CellDescriptors:
-    numbers = [os.memfd_create(f"test-{i}") for i in range(5)]
+    numbers = [os.memfd_create(f"test-{i}") for i in range(6)]
     return CellDescriptors(
         frames=numbers[0],
         stdout=numbers[1],
         stderr=numbers[2],
         snapshot_in=numbers[3],
         snapshot_out=numbers[4],
+        pager=numbers[5],
     )
 
 
@@ -119,7 +122,7 @@ def test_a_datagram_without_descriptors_is_refused() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         ours.send(b'{"request":1}')
-        with pytest.raises(InvalidField, match="6 descriptors"):
+        with pytest.raises(InvalidField, match="7 descriptors"):
             receive_request(theirs)
 
 
@@ -143,7 +146,14 @@ def test_what_is_no_answer_is_refused(datagram: bytes) -> None:
 
 def test_a_report_decodes_from_its_frame() -> None:
     lost = (LostName(name="g", type="generator", why="w", hint="h"),)
-    report = SnapshotReport(size_bytes=1, names={"x": "int"}, lost=lost)
+    report = SnapshotReport(
+        size_bytes=1,
+        index=9,
+        keep=(3, 4),
+        new=(NewObject(id=9, offset=0, size_bytes=1),),
+        patched=(PatchedObject(id=10, base=4, chunks=((0, 4096), (2, 8192))),),
+        lost=lost,
+    )
 
     assert SnapshotReport.from_dict(report.to_dict()) == report
 

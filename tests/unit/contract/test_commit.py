@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambda_kernel.contract.commit import Commit, CommittedFile, Namespace, digest_of
+from lambda_kernel.contract.commit import (
+    Blob,
+    Commit,
+    CommittedFile,
+    Namespace,
+    StoredObject,
+    digest_of,
+)
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.outcome import Outcome, Status
 from lambda_kernel.contract.schema import InvalidField
@@ -14,6 +21,14 @@ KERNEL_ID = "01234567-89ab-cdef-0123-456789abcdef"
 
 def a_commit(*, void: bool = False) -> Commit:
     outcome = Outcome(status=Status.OK, started=True, committed=False, nonce="c" * 32)
+    blobs = (
+        Blob(digest="f" * 64, size_bytes=4, inline="YWJjZA=="),
+        Blob(digest="1" * 64, size_bytes=9, day=20_000),
+    )
+    objects = tuple(
+        StoredObject(id=n, size_bytes=blob.size_bytes, chunks=(blob,))
+        for n, blob in enumerate(blobs, start=2)
+    )
     return Commit(
         kernel_id=KERNEL_ID,
         scope_hash="a" * 64,
@@ -23,7 +38,7 @@ def a_commit(*, void: bool = False) -> Commit:
         request_id="d" * 32,
         execution_count=6,
         files=(CommittedFile(key="users/u/w/x", version_id="1", digest="e" * 64, size_bytes=3),),
-        namespace=Namespace(names={"x": "int"}, python="3.11"),
+        namespace=Namespace(objects=objects, index=3, python="3.11"),
         outcome=None if void else outcome,
     )
 

@@ -79,5 +79,6 @@ def test_the_commit_grace_fits_every_timeout(timeout_s: int) -> None:
     limits = limits_for(
         timeout_s=float(timeout_s), memory_bytes=1, output_bytes=1, snapshot_bytes=1
     )
-    assert 0 < limits.commit_grace_s <= 5
+    assert 0 < limits.commit_grace_s <= 45
+    assert limits.commit_grace_s == pytest.approx(min(45, timeout_s / 10))
     assert limits.commit_grace_s < timeout_s

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lambda_kernel.contract.cell_protocol import SnapshotReport
 from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES
 from lambda_kernel.serving import child_messages, message_shapes
 from lambda_kernel.serving.child_messages import ChildMessage
@@ -30,10 +31,14 @@ def test_whatever_a_child_says_is_a_listed_message_or_nothing(data: dict[str, An
     assert found is None or found.msg_type in CHILD_MESSAGE_TYPES
 
 
-@given(data=st.dictionaries(st.sampled_from(["size_bytes", "names", "lost", "kind"]), JSON))
+@given(
+    data=st.dictionaries(
+        st.sampled_from(["size_bytes", "index", "keep", "new", "patched", "lost", "kind"]), JSON
+    )
+)
 def test_whatever_a_child_says_of_its_snapshot_is_checked(data: dict[str, Any]) -> None:
     found = child_messages.snapshot(data)
-    assert found is None or all(isinstance(value, str) for value in found.names.values())
+    assert found is None or SnapshotReport.from_dict(found.to_dict()) == found
 
 
 @pytest.mark.parametrize("msg_type", ["status", "execute_reply", "execute_input", "shutdown_reply"])

@@ -1,0 +1,27 @@
+"""What ``kernel-gateway gc`` does: have a gateway delete what no session needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernel_gateway.web.rest_client import Endpoint, RestClient
+
+LONG_S = 3600.0
+"""A collection goes through all commits."""
+
+
+def collect(endpoint: Endpoint, *, dry_run: bool) -> str:
+    """Return what was deleted, or would be, as text (raises ApiError)."""
+    client = RestClient(endpoint, timeout_s=LONG_S)
+    return shown(client.call("GET" if dry_run else "POST", "/api/garbage"), dry_run=dry_run)
+
+
+def shown(report: Mapping[str, Any], *, dry_run: bool) -> str:
+    """Return a report of the gateway for people."""
+    lines = [*report["commits"], *report["chunks"]] if dry_run else []
+    lines += [f"left alone, a commit cannot be read: {prefix}" for prefix in report["left"]]
+    counts = f"{len(report['commits'])} commits and {len(report['chunks'])} chunks"
+    size = f"{report['size_bytes'] / 1e6:.1f} MB"
+    lines.append(f"{counts} {'would be' if dry_run else 'were'} deleted: {size}")
+    return "\n".join(lines)

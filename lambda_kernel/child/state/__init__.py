@@ -1,0 +1,1 @@
+"""The session's variables: restored when they are read, stored when they changed."""

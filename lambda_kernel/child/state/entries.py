@@ -1,0 +1,119 @@
+"""The values of a session by name: variables, outputs, and what IPython keeps for the user.
+
+Names that are no identifiers stand for places that are no variables: ``Out[3]``; ``<_>`` for the
+display hook's own ``_`` where the user's variable ``_`` is another; ``(magics)`` and the like for
+live objects of the side state.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lambda_kernel.child.state.loading import Loader
+
+UNDERS = ("_", "__", "___")
+
+_NUMBERED_INPUT = re.compile(r"_i{0,3}|_i\d+|_\d+")
+_MODULE_NAMES = frozenset(
+    {
+        "__name__",
+        "__doc__",
+        "__package__",
+        "__loader__",
+        "__spec__",
+        "__builtin__",
+        "__builtins__",
+        "__getattr__",
+    }
+)
+
+
+def collect(shell: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
+    """Return the values of the session by name, and the aliases.
+
+    An alias is a name of the namespace itself (None), of ``In`` or of ``Out``.
+    """
+    namespace, hidden = shell.user_ns, shell.user_ns_hidden
+    own = {id(namespace): None} | {id(namespace[n]): n for n in ("In", "Out") if n in namespace}
+    values: dict[str, Any] = {}
+    aliases: dict[str, str | None] = {}
+    for name, value in list(namespace.items()):
+        if not isinstance(name, str) or name in _MODULE_NAMES or name in UNDERS:
+            continue
+        if (name in hidden and value is hidden[name]) or _is_output(name, value, namespace):
+            continue
+        if id(value) in own:
+            aliases[name] = own[id(value)]
+        else:
+            values[name] = value
+    values.update((f"Out[{n}]", value) for n, value in list(namespace.get("_oh", {}).items()))
+    values.update(_unders(shell))
+    return values, aliases
+
+
+def bind(shell: Any, name: str, value: Any) -> None:
+    """Put a value that was stored under ``name`` where it belongs."""
+    if name.startswith("Out["):
+        number = int(name[4:-1])
+        shell.user_ns["_oh"][number] = value
+        shell.push({f"_{number}": value}, interactive=False)
+    elif name.startswith("<"):
+        setattr(shell.displayhook, name[1:-1], value)
+    elif name in UNDERS:
+        setattr(shell.displayhook, name, value)
+        shell.push({name: value}, interactive=False)
+    else:
+        shell.user_ns[name] = value
+
+
+def lookup(shell: Any, name: str) -> Any:
+    """Return the value that ``bind`` has put where it belongs."""
+    if name.startswith("Out["):
+        return shell.user_ns["_oh"][int(name[4:-1])]
+    return (
+        getattr(shell.displayhook, name.strip("<>"))
+        if name.startswith("<")
+        else shell.user_ns[name]
+    )
+
+
+def shift(stored: Loader) -> list[str]:
+    """Make room for a new output among the stored names that are not loaded.
+
+    Returns:
+        Names that must not be bound now: what they stand for is stored.
+    """
+    for kept, older in (("___", None), ("__", "___"), ("_", "__")):
+        if older is None or kept not in stored.table:
+            stored.forget(kept)
+        else:
+            stored.rename(kept, older)
+    return [name for name in ("__", "___") if name in stored.table]
+
+
+def label(name: str) -> str | None:
+    """Return what the user knows a name as; None where it is another name of something."""
+    return None if name in UNDERS or name.startswith("<") else name
+
+
+def _is_output(name: str, value: Any, namespace: dict[str, Any]) -> bool:
+    if _NUMBERED_INPUT.fullmatch(name) is None:
+        return False
+    if name.startswith("_i"):
+        return True
+    number = int(name[1:]) if name[1:].isdigit() else -1
+    return bool(namespace.get("_oh", {}).get(number, namespace) is value)
+
+
+def _unders(shell: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name in UNDERS:
+        kept = getattr(shell.displayhook, name)
+        variable = shell.user_ns.get(name, kept)
+        if variable is not kept:
+            values[f"<{name}>"] = kept
+        if type(variable) is not str or variable:
+            values[name] = variable
+    return values
