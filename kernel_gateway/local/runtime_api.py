@@ -198,6 +198,11 @@ class _Connection:
                 return _refused(403, "InvalidStateTransition", "the init of this runtime is over")
             self._side.init_failed(_reported(headers, body))
             return _accepted()
+        return await self._answer_to_invoke(method, path, headers)
+
+    async def _answer_to_invoke(
+        self, method: str, path: str, headers: dict[str, str]
+    ) -> _Answer | None:
         request_id, _, action = path.removeprefix(f"{VERSION}/invocation/").partition("/")
         if method != "POST" or action not in {"response", "error"}:
             return _refused(404, "NotFound", "there is no such resource")

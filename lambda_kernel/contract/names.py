@@ -142,9 +142,13 @@ def file_key_problem(value: str, *, is_folder: bool = False) -> str | None:
         return "must not have a part .uploads or *.versions, names that storage keeps for itself"
     if "." in segments or ".." in segments:
         return "must not contain . or .. as a part"
-    if any(len(segment.encode()) > SEGMENT_BYTES for segment in segments):
+    return _size_problem([len(segment.encode()) for segment in segments], is_folder=is_folder)
+
+
+def _size_problem(sizes: list[int], *, is_folder: bool) -> str | None:
+    if max(sizes) > SEGMENT_BYTES:
         return f"must not have a part longer than {SEGMENT_BYTES} bytes"
-    if not is_folder and len(segments[-1].encode()) > FILE_BYTES:
+    if not is_folder and sizes[-1] > FILE_BYTES:
         return f"must not have a last part longer than {FILE_BYTES} bytes"
     return None
 

@@ -25,7 +25,8 @@ def test_an_identity_that_a_policy_would_read_differently_is_refused(name: str) 
 
 
 @pytest.mark.parametrize(
-    "key", ["a", "a/b.txt", "Grüße/日本.csv", "with space", "..a", "x" * 246, "x" * 255 + "/y", "-r", "~"]
+    "key",
+    ["a", "a/b.txt", "Grüße/日本.csv", "with space", "..a", "x" * 246, "x" * 255 + "/y", "-r", "~"],
 )
 def test_an_ordinary_file_key_is_taken(key: str) -> None:
     assert names.check_file_key(key) == key
