@@ -120,7 +120,7 @@ def test_links_fifos_and_odd_names_are_named_and_never_followed(kernel: Notebook
 
 
 NAMES = [
-    "%2e%2e", "..%2f..%2fu10", "%2e%2e%2fu10", "..x", "...", "a%00b", "caf\u00e9", "cafe\u0301",
+    "%2e%2e", "..%2f..%2fu10", "%2e%2e%2fu10", "..x", "...", "a%00b", "\u00e9", "e\u0301",
     "\u212b", "\u00c5", "\u202eabc", "\u200b", "\ufeffbom", "\u2024\u2024", "?versionId=1", "#",
     "&a=b", "a;b", "+", " ", " both ", "*", "$(x)", "'", '"', "C:", "-rf", "x" * 246,
 ]  # fmt: skip

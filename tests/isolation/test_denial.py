@@ -42,7 +42,7 @@ import resource, socket, time
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 held = []
-for number in range(5000):
+for number in range(4000):
     held.append(socket.socket())
     try:
         held[-1].connect(('127.0.0.1', 9000 + number % 3))
