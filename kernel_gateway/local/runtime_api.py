@@ -126,6 +126,10 @@ class RuntimeApi:
             self._runtime = writer
         return self._runtime is writer
 
+    def is_foreign(self, writer: asyncio.StreamWriter) -> bool:
+        """Return whether another connection is the runtime's: this one may not answer for it."""
+        return self._runtime is not None and self._runtime is not writer
+
     @property
     def is_initialized(self) -> bool:
         """Whether the runtime has asked for an invoke: its init is over."""
@@ -194,9 +198,17 @@ class _Connection:
                 return _refused(403, "InvalidStateTransition", "the init of this runtime is over")
             self._side.init_failed(_reported(headers, body))
             return _accepted()
+        return await self._answer_to_invoke(method, path, headers)
+
+    async def _answer_to_invoke(
+        self, method: str, path: str, headers: dict[str, str]
+    ) -> _Answer | None:
         request_id, _, action = path.removeprefix(f"{VERSION}/invocation/").partition("/")
         if method != "POST" or action not in {"response", "error"}:
             return _refused(404, "NotFound", "there is no such resource")
+        if self._api.is_foreign(self._writer):
+            await self._body(0)
+            return _refused(403, "Forbidden", "another connection is the runtime's")
         invoke = self._side.current
         if invoke is None or invoke.request_id != request_id or invoke.response.ended:
             await self._body(0)

@@ -194,13 +194,17 @@ def _kind(mode: int) -> str:
     return {**kinds, stat.S_IFSOCK: "a socket"}.get(stat.S_IFMT(mode), "a device")
 
 
+def _problem(path: str) -> str | None:
+    return names.file_key_problem(path.removesuffix("/"), is_folder=path.endswith("/"))
+
+
 def _raise(problem: OSError) -> None:
     raise problem
 
 
 def _checked(items: Iterable[Transfer]) -> list[Transfer]:
     plan = list(items)
-    found = [(item, names.file_key_problem(item.remote.removesuffix("/"))) for item in plan]
+    found = [(item, _problem(item.remote)) for item in plan]
     problems = [f"{str(item.local)!r}: its name {problem}" for item, problem in found if problem]
     if problems:
         raise BadRequest("\n".join(["nothing was uploaded", *problems]))
@@ -215,7 +219,7 @@ def _into(local: Path, entry: dict[str, Any], prefix: str) -> Transfer:
     path: str = entry["path"]
     relative = path.removeprefix(prefix)
     # What the gateway says is checked too: it must not make us write elsewhere.
-    problem = names.file_key_problem(relative.removesuffix("/"))
+    problem = _problem(relative)
     if problem and path != prefix:
         raise BadRequest(f"{path!r}: {problem}")
     return Transfer(local=local / relative, remote=path, size_bytes=entry["size_bytes"])

@@ -136,7 +136,7 @@ class WorkspaceFilesHandler(GatewayHandler):
         try:
             prefix = keys.workspace_prefix(user, names.check_workspace(workspace))
             if path:
-                names.check_file_key(path.removesuffix("/"), "path")
+                names.check_file_key(path.removesuffix("/"), "path", is_folder=path.endswith("/"))
         except InvalidField as problem:
             raise BadRequest(str(problem)) from problem
         return prefix + path

@@ -164,7 +164,6 @@ def _prepare(
     pagemap: int | None,
 ) -> Session:
     os.umask(0o022)
-    process.limit(request.limits)
     process.set_environment(request)
     process.enter(request.workdir)
     kernel.cell_session.begin()
@@ -172,6 +171,8 @@ def _prepare(
     sys.argv[:] = ["ipykernel_launcher.py"]
     # From here on, code of the user may run: .pth files, usercustomize, unpickling.
     channel.started()
+    # Not before: at a cell's limit of open files the descriptors that this hands over might not go.
+    process.limit(request.limits)
     process.add_user_site(hidden)
     rehydrators.begin_cell(request.workdir, request.home)
     kernel.cell_shell.history_manager.dir_hist[:] = [request.workdir]

@@ -104,7 +104,10 @@ def stopped_itself(pid: int, status: int) -> bool:
 def limit(limits: CellLimits) -> None:
     """Set the resource limits; none is ever raised above the process's own hard limit."""
     _set_limit(resource.RLIMIT_CORE, 0, hard=True)
-    _set_limit(resource.RLIMIT_NOFILE, limits.open_files, hard=False)
+    # Descriptors under way in sockets count for all of a user's processes, whatever their
+    # container: at their own limit others could not pass one any more, the serving process's
+    # requests to its zygote included. So a cell's limit is below theirs, and stays there.
+    _set_limit(resource.RLIMIT_NOFILE, limits.open_files, hard=True)
     _set_limit(resource.RLIMIT_NPROC, limits.processes, hard=True)
 
 

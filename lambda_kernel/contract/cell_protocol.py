@@ -97,7 +97,7 @@ class CellLimits:
     """What the kernel enforces for the child.
 
     Attributes:
-        open_files: RLIMIT_NOFILE.
+        open_files: RLIMIT_NOFILE, of each process, and so of descriptors under way in sockets.
         processes: RLIMIT_NPROC; it counts every process of the same uid in the container.
         snapshot_bytes: a larger snapshot is not written (``snapshot_too_large``).
     """

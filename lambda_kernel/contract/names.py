@@ -7,6 +7,9 @@ import re
 from lambda_kernel.contract.schema import InvalidField
 
 SEGMENT_BYTES = 255
+FILE_BYTES = 246
+"""Of a file's own name: storage keeps its versions in a folder of this name and ``.versions``."""
+
 KEY_BYTES = 900
 """S3 allows 1,024 bytes for a key; what our prefixes add is kept free."""
 
@@ -97,28 +100,29 @@ def check_project(value: str, path: str = "project") -> str:
     Raises:
         InvalidField: it may not; the message says which rule it breaks.
     """
-    check_file_key(value, path)
+    check_file_key(value, path, is_folder=True)
     if any(segment.startswith(".") for segment in value.split("/")):
         raise InvalidField(path, "must not have a part that begins with a dot")
     return value
 
 
-def check_file_key(value: str, path: str = "file") -> str:
-    """Return ``value`` if it may be the key of a file, relative to the workspace.
+def check_file_key(value: str, path: str = "file", *, is_folder: bool = False) -> str:
+    """Return ``value`` if it may be the key of a file (or folder), relative to the workspace.
 
     Raises:
         InvalidField: the message says which rule it breaks.
 
-    Source: storage.md; SeaweedFS collapses ``//`` and refuses segments over 255 bytes.
+    Source: storage.md; SeaweedFS collapses ``//`` and refuses segments over 255 bytes, and names of
+    files over 246 in a versioned bucket.
     """
-    problem = file_key_problem(value)
+    problem = file_key_problem(value, is_folder=is_folder)
     if problem:
         raise InvalidField(path, problem)
     return value
 
 
-def file_key_problem(value: str) -> str | None:
-    """Return what is wrong with ``value`` as the key of a file, or None."""
+def file_key_problem(value: str, *, is_folder: bool = False) -> str | None:
+    """Return what is wrong with ``value`` as the key of a file (or folder), or None."""
     try:
         raw = value.encode()
     except UnicodeEncodeError:
@@ -138,8 +142,14 @@ def file_key_problem(value: str) -> str | None:
         return "must not have a part .uploads or *.versions, names that storage keeps for itself"
     if "." in segments or ".." in segments:
         return "must not contain . or .. as a part"
-    if any(len(segment.encode()) > SEGMENT_BYTES for segment in segments):
+    return _size_problem([len(segment.encode()) for segment in segments], is_folder=is_folder)
+
+
+def _size_problem(sizes: list[int], *, is_folder: bool) -> str | None:
+    if max(sizes) > SEGMENT_BYTES:
         return f"must not have a part longer than {SEGMENT_BYTES} bytes"
+    if not is_folder and sizes[-1] > FILE_BYTES:
+        return f"must not have a last part longer than {FILE_BYTES} bytes"
     return None
 
 

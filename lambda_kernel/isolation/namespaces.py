@@ -29,6 +29,9 @@ MAX_FILES = 500_000
 _FLAGS = 0x10000000 | 0x20000000 | 0x00020000 | 0x08000000 | 0x40000000 | 0x04000000 | 0x02000000
 _OWN = ("proc", "dev", "tmp")
 _PLATFORMS = ("var", "run", "sys", "opt")
+_OF_THE_MACHINE = ("keys", "key-users")
+"""Under ``/proc``: keyrings have no namespace of their own, and these name the host user's keys."""
+
 _OLD_ROOT = "/.old"
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
@@ -142,6 +145,8 @@ def _furnish_own(root: str, room: Room) -> None:
     _temporary(f"{root}{TMP}", room.tmp_bytes, 0o1777)
     flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
     linux.mount("proc", f"{root}/proc", "proc", flags)
+    for name in _OF_THE_MACHINE:
+        linux.mount("/dev/null", f"{root}/proc/{name}", None, linux.MS_BIND)
 
 
 def _temporary(target: str, size_bytes: int, mode: int) -> None:

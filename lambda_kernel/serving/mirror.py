@@ -228,7 +228,7 @@ def _sort_in(listing: Listing, prefix: str, under: str, found: Iterable[ListedOb
             if under:
                 listing.folders.add(under.rstrip("/"))
             continue
-        problem = names.file_key_problem(bare)
+        problem = names.file_key_problem(bare, is_folder=path.endswith("/"))
         if problem is not None or (is_governed(bare) and under != f"{GOVERNED}/"):
             listing.refused.append(f"{path!r} {problem or 'is reserved'}")
         elif path.endswith("/"):

@@ -75,10 +75,11 @@ def scan(plan: MirrorPlan, mirrored: Mirrored, cache: DownloadCache) -> tuple[Tr
         if is_governed(found.path):
             governed.see(found)
             continue
-        problem = names.file_key_problem(found.path)
+        is_folder = stat.S_ISDIR(found.status.st_mode)
+        problem = names.file_key_problem(found.path, is_folder=is_folder)
         if problem is not None or not found.walked:
             refused.append(f"{found.path!r} {problem}")
-        elif stat.S_ISDIR(found.status.st_mode):
+        elif is_folder:
             folders.add(found.path)
         elif not stat.S_ISREG(found.status.st_mode):
             skipped.append(repr(found.path))

@@ -295,6 +295,21 @@ result = connection.getresponse().status
     assert run_inside(lambda_client, code) == 403
 
 
+def test_another_connection_cannot_answer_whatever_it_knows(lambda_client: Any) -> None:
+    code = """
+import http.client, os, sys
+host, port = os.environ["AWS_LAMBDA_RUNTIME_API"].split(":")
+request_id = sys._getframe(1).f_locals["request_id"]
+result = []
+for action in ("response", "error"):
+    connection = http.client.HTTPConnection(host, int(port))
+    path = f"/2018-06-01/runtime/invocation/{request_id}/{action}"
+    connection.request("POST", path, b'{"forged": true}')
+    result.append(connection.getresponse().status)
+"""
+    assert run_inside(lambda_client, code) == [403, 403]
+
+
 def test_the_containers_aws_address_offers_no_lambda(lambda_client: Any) -> None:
     code = f"""
 import http.client

@@ -119,6 +119,30 @@ def test_links_fifos_and_odd_names_are_named_and_never_followed(kernel: Notebook
     assert after.stdout == "['ok']\n"
 
 
+NAMES = [
+    "%2e%2e", "..%2f..%2fu10", "%2e%2e%2fu10", "..x", "...", "a%00b", "\u00e9", "e\u0301",
+    "\u212b", "\u00c5", "\u202eabc", "\u200b", "\ufeffbom", "\u2024\u2024", "?versionId=1", "#",
+    "&a=b", "a;b", "+", " ", " both ", "*", "$(x)", "'", '"', "C:", "-rf", "x" * 246,
+]  # fmt: skip
+"""Of files, that something on the way to S3 and back could read as something else."""
+
+
+def test_odd_names_of_files_come_back_as_they_were(kernel: NotebookClient) -> None:
+    run = kernel.execute(
+        f"import os\nnames = {NAMES!r}\n"
+        "for name in names: open(name, 'w').write(name)\n"
+        "for count in (247, 255): open('y' * count, 'w').write('x')\n"
+        "os.makedirs('z' * 255)"
+    )
+    assert run.reply["status"] == "ok", run.messages
+    assert run.stderr.count("last part longer than 246 bytes") == 2
+    run = kernel.execute(
+        "sorted(os.listdir('.')) == sorted([*names, 'z' * 255]), "
+        "[n for n in names if open(n).read() != n]"
+    )
+    assert run.result == "(True, [])"
+
+
 def test_code_of_fifty_megabytes_runs(kernel: NotebookClient) -> None:
     code = "x = '" + "a" * (50 * 1024**2) + "'\nprint(len(x)); del x"
     run = kernel.execute(code, timeout_s=240)

@@ -87,12 +87,18 @@ class Attack:
         name: what it goes for.
         code: what the cell runs after PRELUDE.
         seen: a regular expression that the whole standard output must match.
+        beside: the same, in tiers where what it goes for is within its reach and refuses it; where
+            the cell has namespaces of its own there is nothing.
+        told: a regular expression for something in what the client is sent: what was said did
+            arrive, and was not believed.
     """
 
     boundary: str
     name: str
     code: str
     seen: str
+    beside: str
+    told: str
 
 
 def read_battery() -> Iterator[Attack]:
@@ -101,12 +107,15 @@ def read_battery() -> Iterator[Attack]:
     for table in tomllib.loads(text)["attack"]:
         # What is sent through the frames socket may end the cell; only its effect counts.
         usual = ".*" if table["boundary"] == "frames" else ALL_REFUSED
+        seen = table.get("seen", usual)
         for each in table.get("each", [""]):
             yield Attack(
                 boundary=table["boundary"],
                 name=table["name"].replace("@each@", each),
                 code=table["code"].replace("@each@", each),
-                seen=table.get("seen", usual),
+                seen=seen,
+                beside=table.get("beside", seen),
+                told=table.get("told", ""),
             )
 
 

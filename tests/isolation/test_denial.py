@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,13 +42,32 @@ import resource, socket, time
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 held = []
-for number in range(5000):
+for number in range(4000):
     held.append(socket.socket())
     try:
         held[-1].connect(('127.0.0.1', 9000 + number % 3))
     except OSError:
         pass
 print('holding', flush=True)
+time.sleep(600)
+"""
+
+UNDER_WAY = """
+import array, resource, socket, time
+from contextlib import suppress
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+many = array.array('i', [0] * 253)
+held, count = [], 0
+try:
+    while count < 100_000:
+        held.append(socket.socketpair())
+        with suppress(BlockingIOError):
+            while True:
+                held[-1][0].sendmsg([b'x'], [(1, socket.SCM_RIGHTS, many)], socket.MSG_DONTWAIT)
+                count += 253
+except OSError as error:
+    print(error.errno, count < 2 * 4096, flush=True)
 time.sleep(600)
 """
 
@@ -147,6 +167,27 @@ def test_connections_that_a_cell_hoards_cost_the_service_a_few_descriptors(
     hoarder.wait(holding)
     assert hoarder.execute("print('alive')").stdout == "alive\n"
     for client in (hoarder, other):
+        client.close()
+
+
+@pytest.mark.parametrize("spec", SPECS.values())
+def test_descriptors_that_a_cell_sends_and_nobody_takes_stop_no_other_container(
+    gateway: Gateway, spec: str
+) -> None:
+    sender, other = (gateway.session(name=spec) for _ in range(2))
+    # Both have a container by now: the count is the user's, in all of them.
+    begun = sender.submit("import time; time.sleep(1)")
+    other.execute("1")
+    sender.wait(begun)
+    sending = sender.submit(UNDER_WAY)
+    while not sending.stdout:
+        sending.messages.append(sender.receive(60))
+    run = other.execute("6 * 7")
+    gateway.rest("POST", f"/api/kernels/{sender.kernel_id}/interrupt")
+    sender.wait(sending)
+    assert sending.stdout == f"{errno.ETOOMANYREFS} True\n"
+    assert run.result == "42", run.messages
+    for client in (sender, other):
         client.close()
 
 

@@ -101,6 +101,10 @@ ATTACKS = {
         "    print(os.access(path, os.W_OK), end=' ')",
         "False False False",
     ),
+    "no key of the host's users has a name here": (
+        "print([len(Path(f'/proc/{name}').read_bytes()) for name in ('keys', 'key-users')])",
+        "[0, 0]",
+    ),
     "its /tmp and shared memory have a size": (
         "print([os.statvfs(p).f_blocks * os.statvfs(p).f_frsize // 2**20 "
         "for p in ('/tmp', '/dev/shm')], os.statvfs('/tmp').f_files <= 500_000)",

@@ -18,6 +18,12 @@ HOSTILE = {
     "stops its parent": "os.kill(os.getppid(), signal.SIGSTOP)",
     "kills its parent": "os.kill(os.getppid(), signal.SIGKILL)",
     "kills everything it can": "os.kill(-1, signal.SIGKILL)",
+    "sends its serving process every signal": (
+        "for number in range(1, 65):\n"
+        "    try: os.kill(1, number)\n"
+        "    except OSError: pass\n"
+        "time.sleep(0.5)"
+    ),
     "kills its group": "os.killpg(0, signal.SIGKILL)",
     "stops itself": "os.kill(os.getpid(), signal.SIGSTOP)",
     "closes every descriptor": "os.closerange(0, 65536)",
@@ -96,6 +102,8 @@ def test_after_a_hostile_cell_the_next_one_works(cell: NotebookClient, name: str
     assert begun.reply["status"] in {"ok", "error"}
     run = cell.execute("print('alive', marker)")
     assert run.stdout == "alive 1\n", (begun.messages, run.messages)
+    if name == "sends its serving process every signal":
+        assert begun.reply["status"] == "ok", begun.messages
 
 
 def test_lambda_strict_refuses_what_lambda_refuses(tiers: Gateway) -> None:

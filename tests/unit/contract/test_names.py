@@ -25,7 +25,8 @@ def test_an_identity_that_a_policy_would_read_differently_is_refused(name: str) 
 
 
 @pytest.mark.parametrize(
-    "key", ["a", "a/b.txt", "Grüße/日本.csv", "with space", "..a", "x" * 255, "-r", "~"]
+    "key",
+    ["a", "a/b.txt", "Grüße/日本.csv", "with space", "..a", "x" * 246, "x" * 255 + "/y", "-r", "~"],
 )
 def test_an_ordinary_file_key_is_taken(key: str) -> None:
     assert names.check_file_key(key) == key
@@ -47,7 +48,8 @@ def test_an_ordinary_file_key_is_taken(key: str) -> None:
         ("a\x00b", "control"),
         ("a\x85b", "control"),
         ("a\\b", "backslash: storage would read it as /"),
-        ("x" * 256, "part longer"),
+        ("x" * 247, "last part longer"),
+        ("x" * 256 + "/y", "part longer"),
         ("é" * 128, "part longer"),
         ("/".join(["x" * 200] * 5), "longer than 900"),
         ("a\ud800", "UTF-8"),
@@ -56,6 +58,11 @@ def test_an_ordinary_file_key_is_taken(key: str) -> None:
 def test_a_file_key_that_storage_would_change_is_refused(key: str, rule: str) -> None:
     with pytest.raises(InvalidField, match=rule):
         names.check_file_key(key)
+
+
+def test_a_folders_name_may_be_longer_than_a_files() -> None:
+    assert names.file_key_problem("x" * 255, is_folder=True) is None
+    assert names.check_project("x" * 255) == "x" * 255
 
 
 @given(st.text(max_size=40))
