@@ -10,9 +10,10 @@ from lambda_kernel.contract.cell_protocol import SnapshotReport
 from lambda_kernel.contract.commit import Commit, digest_of
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField
-from lambda_kernel.serving import child_messages, manifest, storing, trees
+from lambda_kernel.serving import child_messages, manifest, storing, trees, unsaved
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (
+    CellEnded,
     CellProcessDied,
     CommitConflict,
     PayloadTooLarge,
@@ -167,18 +168,18 @@ def _publish_home(cell: Cell) -> None:
         logger.warning("the head of a HOME could not be written", exc_info=True)
 
 
-def abandon(cell: Cell) -> str:
+def abandon(cell: Cell, ended: CellEnded | None = None) -> str:
     """Leave the session as it was: undo stored files, drop HOME; return what to tell of it."""
     container = cell.container
     if cell.ran:
         _sweep(cell)
-    told = ""
+    told = unsaved.told(cell, ended) if ended is not None else ""
     if cell.stored.changes:
         left = storing.roll_back(
             container.store, cell.plan, cell.mirrored, cell.stored, container.pool
         )
         versions = ", ".join(f"{c.path} ({c.version_id})" for c in cell.stored.changes)
-        told = f"; stored before that, not part of the session, kept as versions: {versions}"
+        told += f"; stored before that, not part of the session, kept as versions: {versions}"
         if left:
             told += f"; still visible in the workspace: {', '.join(left)}"
     cell.saved_home = None

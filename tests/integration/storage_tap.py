@@ -52,7 +52,7 @@ _LABELS = [
     (r"^GET \S+-state/\S+/kernels/", "GET commit"),
     (r"^PUT \S+-workspaces/", "PUT file"),
     (r"^GET \S+-workspaces/", "GET file"),
-    (r"^DELETE \S+-workspaces/", "DELETE file"),
+    (r"^POST \S+-workspaces/?\?delete", "DELETE files"),
 ]
 
 
@@ -173,8 +173,9 @@ class StorageTap:
 
     @staticmethod
     def _spring(trap: Trap) -> None:
-        trap.spring()
+        # The client may hear of it before ``spring`` is over.
         trap.sprung = True
+        trap.spring()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from lambda_kernel.child.state.output import ObjectWriter, secret_values
 from lambda_kernel.child.state.packing import Packer
 from lambda_kernel.child.state.storing import Storing
 from lambda_kernel.child.state.threads import stop_threads
-from lambda_kernel.contract.cell_protocol import SnapshotReport
+from lambda_kernel.contract.cell_protocol import SnapshotReport, summary
 from lambda_kernel.contract.paging import PagerError
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -169,19 +169,19 @@ class Session:
             index, self._loader, self._definitions, self._memory, packer, _references(shell), cell
         )
         lost = storing.store(values, shell.user_ns)
+        changes = index.changes_since(*self._before) | dict.fromkeys(lost, "lost")
+        index.changed = {name: what for name, what in changes.items() if entries.label(name)}
         self._check_size()
         for name, loss in lost.items():
             tell(name, loss)
         known = {n: k for n, k in shell.lost_names.items() if n not in shell.user_ns}
         index.lost = known | lost
-        changes = index.changes_since(*self._before) | dict.fromkeys(lost, "lost")
-        index.changed = {name: what for name, what in changes.items() if entries.label(name)}
         index.cell, index.python = cell, PYTHON
         self._store_settings(packer)
         used = packer.finish()
         told = self._loader.unread_on_arrival | lost
         wire = tuple(loss.to_wire(name) for name, loss in told.items())
-        return writer.report(packer.write_index(), used, wire)
+        return writer.report(packer.write_index(), used, wire, index.changed)
 
     def _store_settings(self, packer: Packer) -> None:
         shell, index = self._shell, self._index
@@ -211,7 +211,8 @@ class Session:
         raise SnapshotTooLarge(
             f"the session's variables take {size / 1e6:.1f} MB, the limit is "
             f"{self._limit_bytes / 1e6:.1f} MB; the largest are {listed}. Delete one of them, or "
-            f"write it to a file in the workspace"
+            f"write it to a file in the workspace; what the cell did to variables is lost: "
+            f"{summary(self._index.changed)}"
         )
 
 
