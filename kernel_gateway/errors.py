@@ -162,11 +162,6 @@ CONTAINER_DIED = Failure(
 STORAGE_UNAVAILABLE = Failure(
     ename="StorageUnavailable", started=None, text="S3 or STS did not answer"
 )
-CHANGES_NOT_STORED = Failure(
-    ename="StorageUnavailable",
-    started=Started.YES,
-    text="the cell ran, but what it changed could not be stored",
-)
 THROTTLED = Failure(ename="Throttled", started=Started.NO, text="no container became free in time")
 PAYLOAD_TOO_LARGE = Failure(
     ename="PayloadTooLarge", started=Started.NO, text="the request is larger than allowed"

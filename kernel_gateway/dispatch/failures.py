@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_gateway import errors
 from kernel_gateway.errors import Failure, GatewayError, InvokeError, Started
@@ -56,7 +56,12 @@ class Trouble:
         return f"{what}. Started: {self.started}; {left}."
 
 
-_CHANGES_LOST = (errors.CHANGES_NOT_STORED, errors.SNAPSHOT_TOO_LARGE, errors.RESULT_LOST)
+_CHANGES_NOT_STORED = replace(
+    errors.STORAGE_UNAVAILABLE,
+    started=Started.YES,
+    text="the cell ran, but what it changed could not be stored",
+)
+_CHANGES_LOST = (_CHANGES_NOT_STORED, errors.SNAPSHOT_TOO_LARGE, errors.RESULT_LOST)
 
 _FAILURES: dict[Status, Failure] = {
     Status.TIMEOUT: errors.CELL_TIMEOUT,
@@ -92,7 +97,7 @@ def trouble_of(outcome: Outcome, *, must_commit: bool = True) -> Trouble | None:
         return Trouble(failure=errors.RESULT_LOST, started=started, detail=outcome.message)
     failure = _FAILURES[outcome.status]
     if outcome.status is Status.STORAGE_UNAVAILABLE and outcome.started:
-        failure = errors.CHANGES_NOT_STORED
+        failure = _CHANGES_NOT_STORED
     return Trouble(failure=failure, started=started, detail=outcome.message)
 
 

@@ -10,7 +10,7 @@ from lambda_kernel.contract.cell_protocol import SnapshotReport
 from lambda_kernel.contract.commit import Commit, digest_of
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField
-from lambda_kernel.serving import child_messages, manifest, storing, trees, unsaved
+from lambda_kernel.serving import child_messages, leftovers, manifest, storing, trees, unsaved
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (
     CellEnded,
@@ -62,7 +62,30 @@ def persist(cell: Cell) -> None:
         _commit(cell, after)
     finally:
         container.pool.wait(cleaning)
+    if cell.announced:
+        _withdraw(cell)
     _publish_home(cell)
+
+
+def leftovers_of(cell: Cell) -> leftovers.Session:
+    """Return where what lost cells had stored is looked for."""
+    stack = cell.container.settings.stack
+    return leftovers.Session(
+        store=cell.container.store,
+        workspaces=stack.workspaces,
+        state=stack.state,
+        invocation=cell.invocation,
+        parent=cell.parent,
+        tags=cell.plan.tags,
+    )
+
+
+def _withdraw(cell: Cell) -> None:
+    try:
+        leftovers.withdraw(leftovers_of(cell))
+    except StorageUnavailable:
+        # Nobody reads it any more: the commit is above it.
+        logger.warning("a list of deletions could not be removed", exc_info=True)
 
 
 def _sweep(cell: Cell) -> None:
@@ -103,6 +126,11 @@ def _save_variables(cell: Cell, drafts: list[Draft]) -> None:
 def _upload_changes(cell: Cell, after: Tree) -> None:
     container = cell.container
     changes = manifest.difference(cell.mirrored.tree, after)
+    gone = [*changes.deletions, *(f"{path}/" for path in changes.removed_folders)]
+    if gone:
+        versions = cell.mirrored.versions
+        leftovers.announce(leftovers_of(cell), {path: versions.get(path) for path in gone})
+        cell.announced = True
     if changes.count:
         storing.store_changes(
             container.store,

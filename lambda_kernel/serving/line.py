@@ -55,6 +55,7 @@ class Cell:
         snapshot_out, end: what the child left and said.
         connectors, masker: the cell's connector values, and what keeps them out of its output.
         stored, saved_home, saved: what was stored, not committed yet: files, HOME, variables.
+        announced: whether what it deletes was noted for the next cell.
         commit: the stored bytes of that commit, before it is one.
         head: the commit, where there is one.
         tainted: something of the cell could not be removed.
@@ -87,6 +88,7 @@ class Cell:
     saved: Saved | None = None
     commit: bytes = b""
     head: Head | None = None
+    announced: bool = False
     tainted: bool = False
     spent: bool = False
     message: str = ""

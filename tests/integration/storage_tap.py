@@ -31,8 +31,9 @@ class Call:
     def label(self) -> str:
         """What it is for, without names that differ from cell to cell."""
         for pattern, label in _LABELS:
-            if re.search(pattern, f"{self.method} {self.target}"):
-                return label
+            found = re.search(pattern, f"{self.method} {self.target}")
+            if found is not None:
+                return found.expand(label)
         return f"{self.method} {self.target.partition('?')[0]}"
 
 
@@ -52,6 +53,7 @@ _LABELS = [
     (r"^GET \S+-state/\S+/kernels/", "GET commit"),
     (r"^PUT \S+-workspaces/", "PUT file"),
     (r"^GET \S+-workspaces/", "GET file"),
+    (r"^(PUT|DELETE) \S+-state/\S+/deletions/", r"\1 deletions"),
     (r"^POST \S+-workspaces/?\?delete", "DELETE files"),
 ]
 
@@ -119,11 +121,10 @@ class StorageTap:
             self._real.rename(self._path)
 
     def _connection(self, near: socket.socket) -> None:
-        with near, socket.socket(socket.AF_UNIX) as far:
-            with contextlib.suppress(OSError):
-                far.connect(os.fspath(self._real))
-                while self._exchange(near, far):
-                    pass
+        with near, socket.socket(socket.AF_UNIX) as far, contextlib.suppress(OSError):
+            far.connect(os.fspath(self._real))
+            while self._exchange(near, far):
+                pass
 
     def _exchange(self, near: socket.socket, far: socket.socket) -> bool:
         """Pass one request and its answer on; False where the connection is over."""

@@ -47,8 +47,10 @@ WRITES = [
     ("PUT HOME manifest", 0),
     ("PUT blob", 1),
     ("PUT file", 1),
+    ("PUT deletions", 0),
     ("DELETE files", 0),
     ("PUT commit", 0),
+    ("DELETE deletions", 0),
     ("PUT HOME head", 0),
 ]
 READS = ["GET file", "GET HOME manifest", "GET HOME pack", "GET blob"]
@@ -135,7 +137,10 @@ def test_a_crash_at_a_call_to_aws_keeps_the_last_commit(
     session.tap.begin(trap)
     run = session.client.execute(code)
     assert trap.sprung, session.tap.calls
-    landed = label == "PUT HOME head" or (label, phase) == ("PUT commit", "after")
+    landed = label in ("PUT HOME head", "DELETE deletions") or (label, phase) == (
+        "PUT commit",
+        "after",
+    )
     assert session.has_committed() == landed
     assert_told(session, run, value)
     session.look()
