@@ -2,8 +2,8 @@
 
 A serving process that is killed between its uploads and its commit cannot undo them. Every object
 carries the stamp of the cell that stored it; the next cell of the same kernel finds those that did
-not commit, and puts back what the last commit names. A deletion has nothing to carry a stamp: what a
-cell is about to delete stands in an object of its own until the cell has committed.
+not commit, and puts back what the last commit names. A deletion has nothing to carry a stamp: what
+a cell is about to delete stands in an object of its own until the cell has committed.
 """
 
 from __future__ import annotations

@@ -153,7 +153,8 @@ def mirror_in(
         undone = sorted(undo({p: e.cell for p, e in found.items() if not is_governed(p)}))
         if undone:
             mirrored.notices.append(
-                f"stored or deleted by a cell that was lost, and now as before it: {some(map(repr, undone))}"
+                "stored or deleted by a cell that was lost, and now as before it: "
+                + some(map(repr, undone))
             )
             _list_again(store, plan, listing, undone)
             _make_folders(plan, listing, mirrored)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from itertools import islice
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from lambda_kernel.child.state.index import Ref
 from lambda_kernel.child.state.memory import CHUNK_BYTES, Mapped

@@ -21,6 +21,7 @@ from lambda_kernel.child.state.memory import Memory
 from lambda_kernel.child.state.objects import StoredObjects
 from lambda_kernel.child.state.output import ObjectWriter, secret_values
 from lambda_kernel.child.state.packing import Packer
+from lambda_kernel.child.state.recompiling import Recompiler
 from lambda_kernel.child.state.storing import Storing
 from lambda_kernel.child.state.threads import stop_threads
 from lambda_kernel.contract.cell_protocol import SnapshotReport, summary
@@ -87,6 +88,7 @@ class Session:
             if self._objects.index_id:
                 stored = self._objects.mapped(self._objects.index_id).view
                 self._index = Index.from_bytes(stored)
+                self._index.read_by(PYTHON)
             self._index.next_object = max(self._index.next_object, self._objects.highest_id + 1)
             self._restore_settings()
         except (ValueError, IndexUnreadable, PagerError) as error:
@@ -102,6 +104,7 @@ class Session:
             shell.user_ns,
             self._bind,
             shell.lost_names,
+            Recompiler(self._history, shell.user_ns),
         )
         shell.stored = self._loader
         self._before = dict(self._loader.table), dict(index.rows)
@@ -176,7 +179,7 @@ class Session:
             tell(name, loss)
         known = {n: k for n, k in shell.lost_names.items() if n not in shell.user_ns}
         index.lost = known | lost
-        index.cell, index.python = cell, PYTHON
+        index.cell = cell
         self._store_settings(packer)
         used = packer.finish()
         told = self._loader.unread_on_arrival | lost
