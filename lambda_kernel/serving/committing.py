@@ -125,7 +125,7 @@ def _save_variables(cell: Cell, drafts: list[Draft]) -> None:
 
 def _upload_changes(cell: Cell, after: Tree) -> None:
     container = cell.container
-    changes = manifest.difference(cell.mirrored.tree, after)
+    changes = cell.changes = manifest.difference(cell.mirrored.tree, after)
     gone = [*changes.deletions, *(f"{path}/" for path in changes.removed_folders)]
     if gone:
         versions = cell.mirrored.versions

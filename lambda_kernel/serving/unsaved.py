@@ -22,7 +22,7 @@ _AT_THE_COMMIT = (StorageUnavailable, SnapshotTooLarge, PayloadTooLarge)
 def told(cell: Cell, ended: CellEnded) -> str:
     """Return which changes of a cell that ran to its end are not stored; empty where none were.
 
-    The working directory must still be there; nothing of the cell may run any more.
+    Nothing of the cell may run any more.
     """
     if not cell.started or not cell.invocation.commit or not isinstance(ended, _AT_THE_COMMIT):
         return ""
@@ -36,11 +36,13 @@ def told(cell: Cell, ended: CellEnded) -> str:
 
 
 def _files(cell: Cell) -> dict[str, str] | None:
-    try:
-        after, _ = storing.scan(cell.plan, cell.mirrored, cell.container.cache)
-    except (CellEnded, OSError):
-        logger.warning("what a cell did to files cannot be told", exc_info=True)
-        return None
-    changes = manifest.difference(cell.mirrored.tree, after)
+    changes = cell.changes
+    if changes is None:
+        try:
+            after, _ = storing.scan(cell.plan, cell.mirrored, cell.container.cache)
+        except (CellEnded, OSError):
+            logger.warning("what a cell did to files cannot be told", exc_info=True)
+            return None
+        changes = manifest.difference(cell.mirrored.tree, after)
     files: dict[str, str] = {upload.path: upload.change for upload in changes.uploads}
     return files | dict.fromkeys(changes.deletions, "deleted")
