@@ -204,10 +204,7 @@ def _checked_commit(scope: Scope, kernel_id: str, head: Head, stored: bytes) -> 
     try:
         commit = Commit.from_bytes(stored)
     except InvalidField as error:
-        raise InvalidRequest(
-            f"the parent commit cannot be read: {error}; use the version of the gateway that wrote "
-            "it, or restart the kernel, which empties the namespace and keeps the files"
-        ) from error
+        raise InvalidRequest(f"the parent commit cannot be read: {error}") from error
     named = (commit.scope_hash, commit.kernel_id, commit.seq)
     if named != (scope.hash, kernel_id, head.seq):
         raise InvalidRequest("the parent commit belongs to another session")
