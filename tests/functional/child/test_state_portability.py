@@ -11,7 +11,8 @@ from tests.functional.child.conftest import Notebook
 
 OTHER = "3.99"
 CELLS = [
-    "import dataclasses, enum, functools, numpy as np, pandas as pd\nfrom collections import namedtuple",
+    "import dataclasses, enum, functools, numpy as np, pandas as pd",
+    "from collections import namedtuple",
     "a = np.arange(500_000); frame = pd.DataFrame({'x': [1, 2], 'y': ['p', 'q']})\nfactor = 3",
     "def scaled(x, *, by=2):\n    return [i * factor * by for i in range(x)]\n\nscaled.note = 'n'",
     """
@@ -31,9 +32,22 @@ class Derived(Base):
         type(self).count += 1
 """,
     "item = Derived(4); items = [item, item]",
-    "@dataclasses.dataclass(order=True)\nclass Point:\n    x: int\n    y: int = 7\npoint = Point(1)",
+    """
+@dataclasses.dataclass(order=True)
+class Point:
+    x: int
+    y: int = 7
+
+point = Point(1)
+""",
     "Pair = namedtuple('Pair', 'left right'); pair = Pair(1, 2)",
-    "class Colour(enum.Enum):\n    RED = 1\n    def shout(self): return self.name + '!'\nred = Colour.RED",
+    """
+class Colour(enum.Enum):
+    RED = 1
+    def shout(self): return self.name + '!'
+
+red = Colour.RED
+""",
     """
 def counter():
     n = 0
@@ -61,7 +75,7 @@ LOOKS = {
     "fib(30)": "832040",
     "add(1, 2), double(4)": "(3, 8)",
     "await later(), list(steps())": "('later', [0, 1, 2])",
-    "In[3].startswith('def scaled')": "True",
+    "In[4].startswith('def scaled')": "True",
 }
 
 
