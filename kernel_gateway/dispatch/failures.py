@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_gateway import errors
 from kernel_gateway.errors import Failure, GatewayError, InvokeError, Started
@@ -51,8 +51,17 @@ class Trouble:
             left = "variables and files are as at the start of the session"
         else:
             left = f"variables and files are as after cell [{last_count}]"
+        if position_known and self.failure in _CHANGES_LOST:
+            left = f"these changes are lost: {left}"
         return f"{what}. Started: {self.started}; {left}."
 
+
+_CHANGES_NOT_STORED = replace(
+    errors.STORAGE_UNAVAILABLE,
+    started=Started.YES,
+    text="the cell ran, but what it changed could not be stored",
+)
+_CHANGES_LOST = (_CHANGES_NOT_STORED, errors.SNAPSHOT_TOO_LARGE, errors.RESULT_LOST)
 
 _FAILURES: dict[Status, Failure] = {
     Status.TIMEOUT: errors.CELL_TIMEOUT,
@@ -88,7 +97,7 @@ def trouble_of(outcome: Outcome, *, must_commit: bool = True) -> Trouble | None:
         return Trouble(failure=errors.RESULT_LOST, started=started, detail=outcome.message)
     failure = _FAILURES[outcome.status]
     if outcome.status is Status.STORAGE_UNAVAILABLE and outcome.started:
-        failure = errors.RESULT_LOST
+        failure = _CHANGES_NOT_STORED
     return Trouble(failure=failure, started=started, detail=outcome.message)
 
 

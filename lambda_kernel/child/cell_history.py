@@ -40,6 +40,16 @@ class History:
         self._sources.update(part["sources"])
         self._flags |= part["flags"]
 
+    @property
+    def sources(self) -> Mapping[str, tuple[int, str]]:
+        """Of earlier cells: number and text by file name."""
+        return self._sources
+
+    @property
+    def flags(self) -> int:
+        """The compiler's flags that earlier cells have set (``from __future__``)."""
+        return self._flags
+
     def apply(self, shell: Any) -> None:
         """Give ``shell`` what was gathered."""
         manager = shell.history_manager

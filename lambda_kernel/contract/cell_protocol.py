@@ -30,7 +30,7 @@ and ``Exited`` for each child, once it is reaped. Children end in any order.
     {"kind": "message", "msg_type", "content", "metadata"}     with the message's buffers
     {"kind": "reply", "msg_type", "content", "metadata"}       once, after every message
     {"kind": "snapshot", "size_bytes", "index", "keep",
-     "new", "patched", "lost"}                                 last of an executed cell
+     "new", "patched", "lost", "changed"}                      last of an executed cell
     {"kind": "failed", "reason", "message"}                    instead of what is missing
 
 A child that wrote everything ends with status 0; one that says ``failed`` with ``FAILED_STATUS``.
@@ -46,6 +46,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
@@ -68,6 +69,9 @@ DATAGRAM_BYTES = 64 * 1024
 
 MAX_OBJECTS = 200_000
 """What a session's variables may be cut into."""
+
+MAX_CHANGED = 1_000
+SHOWN_CHANGES = 20
 
 _DESCRIPTOR_COUNT = 7
 _PREPARE = b'{"prepare":1}'
@@ -231,6 +235,8 @@ class SnapshotReport:
         new: objects that were written as a whole.
         patched: objects of which chunks were written.
         lost: the variables that are not in it.
+        changed: what the cell did to variables (``added``, ``changed``, ...), by name; at most
+            MAX_CHANGED of them. It is for people alone.
     """
 
     size_bytes: int
@@ -239,6 +245,7 @@ class SnapshotReport:
     new: tuple[NewObject, ...] = ()
     patched: tuple[PatchedObject, ...] = ()
     lost: tuple[LostName, ...] = ()
+    changed: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the frame's JSON form, its kind included."""
@@ -250,6 +257,7 @@ class SnapshotReport:
             "new": [[new.id, new.offset, new.size_bytes] for new in self.new],
             "patched": [[p.id, p.base, [list(c) for c in p.chunks]] for p in self.patched],
             "lost": encode(self.lost),
+            "changed": self.changed,
         }
 
     @classmethod
@@ -269,6 +277,13 @@ class SnapshotReport:
             new=tuple(NewObject(id=i, offset=offset, size_bytes=size) for i, offset, size in new),
             patched=tuple(patched),
         )
+
+
+def summary(changed: Mapping[str, str]) -> str:
+    """Return some of the names of ``changed`` with what happened to them, and how many more."""
+    shown = [f"{name} ({what})" for name, what in list(changed.items())[:SHOWN_CHANGES]]
+    more = f" and {len(changed) - len(shown)} more" if len(changed) > len(shown) else ""
+    return (", ".join(shown) or "none") + more
 
 
 def _items(data: dict[str, Any], name: str) -> list[Any]:

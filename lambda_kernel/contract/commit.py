@@ -145,6 +145,14 @@ class Commit:
             data = json.loads(text)
         except (ValueError, RecursionError):
             raise InvalidField("commit", "is not JSON") from None
+        # Before its fields, which are others in another version.
+        if isinstance(data, dict) and data.get("schema") not in ACCEPTED_SCHEMAS:
+            raise InvalidField(
+                "commit.schema",
+                f"is {str(data.get('schema'))!r:.40}, this version reads {ACCEPTED_SCHEMAS}: use "
+                "the version of the gateway that wrote it, or restart the kernel, which empties "
+                "the namespace and keeps the files",
+            )
         return decode(cls, data, "commit")
 
 

@@ -140,6 +140,16 @@ def commit_key(scope: Scope, kernel_id: str, seq: int) -> str:
     return f"{commits_prefix(scope, kernel_id)}{seq:0{SEQ_DIGITS}d}"
 
 
+def deletions_prefix(scope: Scope, kernel_id: str) -> str:
+    """Return the prefix of what cells of a kernel are about to delete, with ``/``."""
+    return f"{scope_prefix(scope)}deletions/{kernel_id}/"
+
+
+def deletions_key(scope: Scope, kernel_id: str, seq: int) -> str:
+    """Return the key of the list of files that cell ``seq`` deletes, until it has committed."""
+    return f"{deletions_prefix(scope, kernel_id)}{seq:0{SEQ_DIGITS}d}"
+
+
 def kernel_record_key(kernel_id: str) -> str:
     """Return the key of a kernel record in the records bucket."""
     return f"kernels/{kernel_id}.json"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lambda_kernel.contract.cell_protocol import SnapshotReport
+from lambda_kernel.contract.cell_protocol import MAX_CHANGED, SnapshotReport
 from lambda_kernel.contract.outcome import LostName
 from lambda_kernel.contract.schema import InvalidField, encode
 from lambda_kernel.serving import message_shapes
@@ -28,6 +28,7 @@ INTERRUPT_NAMES = ("KeyboardInterrupt", "CancelledError")
 
 MAX_LOST = 1_000
 MAX_TEXT = 2_000
+MAX_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +95,15 @@ def reply(data: dict[str, Any], kind: str) -> ChildMessage | None:
 
 def snapshot(data: dict[str, Any]) -> SnapshotReport | None:
     """Return what a child says about its session, or None where it makes no sense."""
-    lost = data.get("lost", [])
-    if not isinstance(lost, list):
+    lost, changed = data.get("lost", []), data.get("changed", {})
+    if not isinstance(lost, list) or not isinstance(changed, dict):
         return None
-    short = {**data, "lost": [_short(item) for item in lost[:MAX_LOST]]}
+    names = list(changed.items())[:MAX_CHANGED]
+    short = {
+        **data,
+        "lost": [_short(item) for item in lost[:MAX_LOST]],
+        "changed": {name[:MAX_NAME]: str(what)[:MAX_NAME] for name, what in names},
+    }
     try:
         return SnapshotReport.from_dict(short)
     except InvalidField:

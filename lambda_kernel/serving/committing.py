@@ -10,9 +10,10 @@ from lambda_kernel.contract.cell_protocol import SnapshotReport
 from lambda_kernel.contract.commit import Commit, digest_of
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField
-from lambda_kernel.serving import child_messages, manifest, storing, trees
+from lambda_kernel.serving import child_messages, leftovers, manifest, storing, trees, unsaved
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (
+    CellEnded,
     CellProcessDied,
     CommitConflict,
     PayloadTooLarge,
@@ -61,7 +62,30 @@ def persist(cell: Cell) -> None:
         _commit(cell, after)
     finally:
         container.pool.wait(cleaning)
+    if cell.announced:
+        _withdraw(cell)
     _publish_home(cell)
+
+
+def leftovers_of(cell: Cell) -> leftovers.Session:
+    """Return where what lost cells had stored is looked for."""
+    stack = cell.container.settings.stack
+    return leftovers.Session(
+        store=cell.container.store,
+        workspaces=stack.workspaces,
+        state=stack.state,
+        invocation=cell.invocation,
+        parent=cell.parent,
+        tags=cell.plan.tags,
+    )
+
+
+def _withdraw(cell: Cell) -> None:
+    try:
+        leftovers.withdraw(leftovers_of(cell))
+    except StorageUnavailable:
+        # Nobody reads it any more: the commit is above it.
+        logger.warning("a list of deletions could not be removed", exc_info=True)
 
 
 def _sweep(cell: Cell) -> None:
@@ -101,7 +125,12 @@ def _save_variables(cell: Cell, drafts: list[Draft]) -> None:
 
 def _upload_changes(cell: Cell, after: Tree) -> None:
     container = cell.container
-    changes = manifest.difference(cell.mirrored.tree, after)
+    changes = cell.changes = manifest.difference(cell.mirrored.tree, after)
+    gone = [*changes.deletions, *(f"{path}/" for path in changes.removed_folders)]
+    if gone:
+        versions = cell.mirrored.versions
+        leftovers.announce(leftovers_of(cell), {path: versions.get(path) for path in gone})
+        cell.announced = True
     if changes.count:
         storing.store_changes(
             container.store,
@@ -167,18 +196,18 @@ def _publish_home(cell: Cell) -> None:
         logger.warning("the head of a HOME could not be written", exc_info=True)
 
 
-def abandon(cell: Cell) -> str:
+def abandon(cell: Cell, ended: CellEnded | None = None) -> str:
     """Leave the session as it was: undo stored files, drop HOME; return what to tell of it."""
     container = cell.container
     if cell.ran:
         _sweep(cell)
-    told = ""
+    told = unsaved.told(cell, ended) if ended is not None else ""
     if cell.stored.changes:
         left = storing.roll_back(
             container.store, cell.plan, cell.mirrored, cell.stored, container.pool
         )
         versions = ", ".join(f"{c.path} ({c.version_id})" for c in cell.stored.changes)
-        told = f"; stored before that, not part of the session, kept as versions: {versions}"
+        told += f"; stored before that, not part of the session, kept as versions: {versions}"
         if left:
             told += f"; still visible in the workspace: {', '.join(left)}"
     cell.saved_home = None

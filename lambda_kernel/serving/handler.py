@@ -117,7 +117,7 @@ def _follow_the_line(cell: Cell) -> Outcome:
         cell.spent = isinstance(ended, CredentialsExpired)
         status, message = ended.status, str(ended)
         with cell.step("persist"):
-            message += abandon(cell)
+            message += abandon(cell, ended)
     except BaseException:
         abandon(cell)
         raise

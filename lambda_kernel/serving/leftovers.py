@@ -2,11 +2,13 @@
 
 A serving process that is killed between its uploads and its commit cannot undo them. Every object
 carries the stamp of the cell that stored it; the next cell of the same kernel finds those that did
-not commit, and puts back what the last commit names.
+not commit, and puts back what the last commit names. A deletion has nothing to carry a stamp: what
+a cell is about to delete stands in an object of its own until the cell has committed.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -56,9 +58,65 @@ def undo(session: Session, stamps: Mapping[str, str]) -> list[str]:
     Raises:
         StorageUnavailable: it could not be done.
     """
-    lost = _lost(session, stamps)
-    if not lost:
+    return sorted({*_undo_stored(session, stamps), *_undo_deleted(session, stamps)})
+
+
+def announce(session: Session, versions: Mapping[str, str | None]) -> None:
+    """Note what a cell is about to delete: version by path; folders end in ``/``."""
+    session.store.put(session.state, _own_deletions(session), json.dumps(versions).encode("ascii"))
+
+
+def withdraw(session: Session) -> None:
+    """Forget what ``announce`` noted: the cell has committed."""
+    session.store.delete(session.state, _own_deletions(session))
+
+
+def _own_deletions(session: Session) -> str:
+    invocation = session.invocation
+    return keys.deletions_key(invocation.scope, invocation.kernel_id, invocation.seq)
+
+
+def _undo_deleted(session: Session, present: Mapping[str, str]) -> list[str]:
+    invocation, parent = session.invocation, session.parent
+    done = 0 if parent is None or parent.kernel_id != invocation.kernel_id else parent.seq
+    if invocation.seq <= done + 1:
+        # Nothing was lost in between.
         return []
+    prefix = keys.deletions_prefix(invocation.scope, invocation.kernel_id)
+    after = keys.deletions_key(invocation.scope, invocation.kernel_id, done)
+    restored = []
+    for listed in list(session.store.list(session.state, prefix, after=after)):
+        seq = listed.key.removeprefix(prefix)
+        if parent is None and seq.isdecimal() and _is_commit(session, int(seq)):
+            continue
+        for path, version_id in json.loads(session.store.get(session.state, listed.key)).items():
+            key = invocation.write_prefix + path
+            if path in present:
+                continue
+            if path.endswith("/"):
+                session.store.put(session.workspaces, key, b"", tags=session.tags)
+            elif version_id is not None:
+                session.store.restore(session.workspaces, key, version_id, tags=session.tags)
+            else:
+                continue
+            restored.append(path)
+        session.store.delete(session.state, listed.key)
+    return restored
+
+
+def _is_commit(session: Session, seq: int) -> bool:
+    invocation = session.invocation
+    key = keys.commit_key(invocation.scope, invocation.kernel_id, seq)
+    try:
+        return not Commit.from_bytes(session.store.get(session.state, key)).void
+    except ObjectNotFound:
+        return False
+    except InvalidField:
+        return True
+
+
+def _undo_stored(session: Session, stamps: Mapping[str, str]) -> list[str]:
+    lost = _lost(session, stamps)
     root = session.invocation.write_prefix
     files = session.parent.files if session.parent is not None else ()
     versions = {file.key: file.version_id for file in files}

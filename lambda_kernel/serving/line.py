@@ -14,6 +14,7 @@ from lambda_kernel.contract.outcome import Outcome, Status
 from lambda_kernel.serving.child_messages import CellEnd, ChildMessage
 from lambda_kernel.serving.connectors import ConnectorValues
 from lambda_kernel.serving.homes import SavedHome
+from lambda_kernel.serving.manifest import Changes
 from lambda_kernel.serving.masking import Masker
 from lambda_kernel.serving.mirror import Mirrored, MirrorPlan
 from lambda_kernel.serving.output import Output
@@ -54,7 +55,9 @@ class Cell:
         mirrored, home, session: what was brought in.
         snapshot_out, end: what the child left and said.
         connectors, masker: the cell's connector values, and what keeps them out of its output.
+        changes: what it did to files, where that is known already.
         stored, saved_home, saved: what was stored, not committed yet: files, HOME, variables.
+        announced: whether what it deletes was noted for the next cell.
         commit: the stored bytes of that commit, before it is one.
         head: the commit, where there is one.
         tainted: something of the cell could not be removed.
@@ -82,11 +85,13 @@ class Cell:
     end: CellEnd | None = None
     connectors: ConnectorValues = field(default_factory=ConnectorValues)
     masker: Masker = field(default_factory=lambda: Masker({}))
+    changes: Changes | None = None
     stored: Stored = field(default_factory=Stored)
     saved_home: SavedHome | None = None
     saved: Saved | None = None
     commit: bytes = b""
     head: Head | None = None
+    announced: bool = False
     tainted: bool = False
     spent: bool = False
     message: str = ""

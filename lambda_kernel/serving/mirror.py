@@ -153,9 +153,11 @@ def mirror_in(
         undone = sorted(undo({p: e.cell for p, e in found.items() if not is_governed(p)}))
         if undone:
             mirrored.notices.append(
-                f"stored by a cell that was lost, and now as before it: {some(map(repr, undone))}"
+                "stored or deleted by a cell that was lost, and now as before it: "
+                + some(map(repr, undone))
             )
             _list_again(store, plan, listing, undone)
+            _make_folders(plan, listing, mirrored)
             found = _fetched(store, plan, listing, cache, pool)
         for path, entry in found.items():
             _link(cache, entry, plan, path)
@@ -206,9 +208,13 @@ def _list_again(
     store: ObjectStore, plan: MirrorPlan, listing: Listing, paths: Iterable[str]
 ) -> None:
     for path in paths:
-        key = listing.files.pop(path).key
+        listing.files.pop(path, None)
+        key = plan.root + path
         for listed in store.list(plan.bucket, key, until=key):
-            listing.files[path] = listed
+            if path.endswith("/"):
+                listing.folders.add(path.rstrip("/"))
+            else:
+                listing.files[path] = listed
 
 
 def _link(cache: DownloadCache, entry: CachedFile, plan: MirrorPlan, path: str) -> None:

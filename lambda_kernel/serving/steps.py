@@ -14,6 +14,7 @@ from lambda_kernel.contract.session_policy import duration_s, session_policy
 from lambda_kernel.serving import homes, leftovers, mirror, trees
 from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
 from lambda_kernel.serving.child_messages import CellEnd
+from lambda_kernel.serving.committing import leftovers_of
 from lambda_kernel.serving.control import INTERRUPT, KILL, InterruptTokens, InterruptWatch
 from lambda_kernel.serving.errors import CellProcessDied, CellTimeout, InvalidRequest
 from lambda_kernel.serving.line import Cell
@@ -85,23 +86,11 @@ def _bring_in(cell: Cell) -> None:
             listed,
             container.cache,
             pool,
-            lambda stamps: leftovers.undo(_session(cell), stamps),
+            lambda stamps: leftovers.undo(leftovers_of(cell), stamps),
         )
     finally:
         cell.home = pool.wait(restoring)
     container.cache.settle()
-
-
-def _session(cell: Cell) -> leftovers.Session:
-    stack = cell.container.settings.stack
-    return leftovers.Session(
-        store=cell.container.store,
-        workspaces=stack.workspaces,
-        state=stack.state,
-        invocation=cell.invocation,
-        parent=cell.parent,
-        tags=cell.plan.tags,
-    )
 
 
 def run(cell: Cell) -> None:

@@ -33,7 +33,9 @@ class Definitions:
 
     def add(self, value: Any, uid: str | None = None) -> str:
         """Note a definition, under a new identity unless it has one."""
-        uid = uid or uuid.uuid4().hex
+        if uid is None:
+            # The name serves another Python version, which makes it again from its source.
+            uid = f"{getattr(value, '__name__', '')}:{uuid.uuid4().hex}"
         self._by_id[id(value)] = uid
         self._by_uid[uid] = value
         return uid

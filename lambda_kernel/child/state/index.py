@@ -148,6 +148,7 @@ class Index:
         history: where the inputs of earlier cells are, oldest first.
         aliases: names of the namespace itself (None), of ``In`` and of ``Out``.
         lost: names that could not be carried, and why.
+        foreign: components that another Python version wrote, by number: which one.
         changed: what the newest cell did to names: added, changed, removed or lost.
     """
 
@@ -161,6 +162,7 @@ class Index:
     history: list[Ref] = field(default_factory=list)
     aliases: dict[str, str | None] = field(default_factory=dict)
     lost: dict[str, Loss] = field(default_factory=dict)
+    foreign: dict[int, str] = field(default_factory=dict)
     changed: dict[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
@@ -176,6 +178,7 @@ class Index:
             "history": self.history,
             "aliases": self.aliases,
             "lost": {name: loss.to_dict() for name, loss in self.lost.items()},
+            "foreign": {str(n): p for n, p in self.foreign.items() if n in self.rows},
             "changed": self.changed,
         }
         return json.dumps(data, separators=(",", ":"), ensure_ascii=True).encode("ascii")
@@ -194,8 +197,9 @@ class Index:
             raise IndexUnreadable("the description of the stored variables is damaged") from None
         if version != VERSION:
             raise IndexUnreadable(
-                f"the variables were stored in version {version!r} of the format, "
-                f"this kernel reads version {VERSION}"
+                f"the variables were stored in version {version!r} of the format, this kernel "
+                f"reads version {VERSION}: use the version of the gateway that stored them, or "
+                "restart the kernel, which empties the namespace and keeps the files"
             )
         return cls._from_data(data)
 
@@ -214,8 +218,20 @@ class Index:
             history=[Ref(*ref) for ref in data["history"]],
             aliases=data["aliases"],
             lost={name: Loss(**loss) for name, loss in data["lost"].items()},
+            foreign={int(n): python for n, python in data.get("foreign", {}).items()},
             changed=data.get("changed", {}),
         )
+
+    def read_by(self, python: str) -> None:
+        """From now on, this version writes; what is stored already is of the one it was."""
+        if self.python != python:
+            for number in self.rows:
+                self.foreign.setdefault(number, self.python)
+            self.python = python
+
+    def is_foreign(self, number: int) -> bool:
+        """Return whether another version than the session's wrote a component."""
+        return self.foreign.get(number, self.python) != self.python
 
     def component(self, number: int) -> Component:
         """Return the component of a number (raises KeyError: there is none)."""

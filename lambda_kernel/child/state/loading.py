@@ -17,6 +17,7 @@ from lambda_kernel.child.state.definitions import Definitions, code_of
 from lambda_kernel.child.state.index import Component, Index, Ref
 from lambda_kernel.child.state.objects import StoredObjects
 from lambda_kernel.child.state.pickling import Missing, PatientUnpickler, SessionUnpickler
+from lambda_kernel.child.state.recompiling import Recompiler, name_of
 from lambda_kernel.contract.paging import PagerError
 
 _is = operator.is_
@@ -57,6 +58,7 @@ class Loader:
         namespace: of the session.
         bind: puts a value that was loaded where it belongs.
         lost_names: why a name cannot be read, for later errors.
+        recompiler: makes what another Python version stored again.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Loader:
         namespace: dict[str, Any],
         bind: Callable[[str, Any], None],
         lost_names: dict[str, Loss],
+        recompiler: Recompiler,
     ) -> None:
         self._index = index
         self._objects = objects
@@ -74,6 +77,7 @@ class Loader:
         self._namespace = namespace
         self._bind = bind
         self._lost_names = lost_names
+        self._recompiler = recompiler
         self._lock = threading.RLock()
         self._is_closed = False
         self._homes = index.homes()
@@ -278,13 +282,18 @@ class Loader:
         except (PagerError, MemoryError):
             raise
         except BaseException as error:  # noqa: BLE001  (user classes may raise anything)
-            self._read_around(number, component)
-            self._break(number, component, error)
+            if not self._made_again(number, component):
+                self._read_around(number, component)
+                self._break(number, component, error)
             return
+        named = zip(component.order, values, strict=True)
+        self._bind_values(number, component, {n: v for n, v in named if n is not None})
+
+    def _bind_values(self, number: int, component: Component, values: dict[str, Any]) -> None:
         loaded = Loaded(component=component)
         self.loaded[number] = loaded
-        for name, value in zip(component.order, values, strict=True):
-            if name is None or self.table.get(name) != number:
+        for name, value in values.items():
+            if self.table.get(name) != number:
                 continue
             loaded.names.append(name)
             if components.is_constant(value):
@@ -293,6 +302,26 @@ class Loader:
                 loaded.copies[name] = copy_of(value)
             del self.table[name]
             self._bind(name, value)
+
+    def _made_again(self, number: int, component: Component) -> bool:
+        """Execute the definitions of a component again that another Python version stored."""
+        if not self._index.is_foreign(number) or not component.definitions:
+            return False
+        made: dict[str, Any] = {}
+        try:
+            for uid in component.definitions:
+                name = name_of(uid)
+                made[name] = self._recompiler.execute_again(name, component.cell)
+        except (PagerError, MemoryError):
+            raise
+        except BaseException:  # noqa: BLE001  (user code may raise anything)
+            return False
+        if not component.names.keys() <= made.keys():
+            return False
+        for uid in component.definitions:
+            self._definitions.add(made[name_of(uid)], uid)
+        self._bind_values(number, component, {n: made[n] for n in component.names})
+        return True
 
     def _read_around(self, number: int, component: Component) -> None:
         """Bind what can be read of a component that cannot be read as a whole."""
@@ -320,6 +349,7 @@ class Loader:
             self._definitions,
             self.definition,
             buffers,
+            self._recompiler.make_code if self._index.is_foreign(component.number) else None,
         )
         _, values = unpickler.load()
         return tuple(values)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from lambda_kernel.child.state.index import Ref
 from lambda_kernel.child.state.memory import CHUNK_BYTES, Mapped
-from lambda_kernel.contract.cell_protocol import NewObject, PatchedObject, SnapshotReport
+from lambda_kernel.contract.cell_protocol import (
+    MAX_CHANGED,
+    NewObject,
+    PatchedObject,
+    SnapshotReport,
+)
 from lambda_kernel.contract.outcome import LostName
 from lambda_kernel.contract.paging import page_aligned
 
@@ -74,7 +80,9 @@ class ObjectWriter:
         self._patched.append(patched)
         return patched.id
 
-    def report(self, index: int, used: set[int], lost: tuple[LostName, ...]) -> SnapshotReport:
+    def report(
+        self, index: int, used: set[int], lost: tuple[LostName, ...], changed: Mapping[str, str]
+    ) -> SnapshotReport:
         """Return what is told of all this; ``used`` are the ids that the session needs."""
         written = {item.id for item in self._new} | {item.id for item in self._patched}
         return SnapshotReport(
@@ -84,6 +92,7 @@ class ObjectWriter:
             new=tuple(self._new),
             patched=tuple(self._patched),
             lost=lost,
+            changed=dict(islice(changed.items(), MAX_CHANGED)),
         )
 
     def _take_id(self) -> int:

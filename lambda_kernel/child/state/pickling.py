@@ -25,12 +25,14 @@ from lambda_kernel.child.state.definitions import (
     is_namespace_of_module,
     names_read_by,
 )
+from lambda_kernel.child.state.recompiling import NoCode, code_of_this_version
 
 PROTOCOL = 5
 MIN_BUFFER_BYTES = 256 * 1024
 """Smaller buffers stay in the pickle."""
 
 _LruCacheWrapper = type(functools.lru_cache(len))
+_MADE_BY_LRU_CACHE = ("__wrapped__", "cache_parameters")
 
 _FUNCTION_ATTRIBUTES = (
     "__qualname__",
@@ -81,9 +83,13 @@ class LiveNamespace:
 
 
 def make_function(
-    code: types.CodeType, namespace: dict[str, Any], name: str, cells: tuple[types.CellType, ...]
+    code: types.CodeType | NoCode,
+    namespace: dict[str, Any],
+    name: str,
+    cells: tuple[types.CellType, ...],
 ) -> types.FunctionType:
     """Return a function of the live namespace; its cells are filled afterwards."""
+    code = code_of_this_version(code)
     return types.FunctionType(code, namespace, name, None, cells or None)
 
 
@@ -93,7 +99,9 @@ def set_function_state(function: types.FunctionType, state: dict[str, Any]) -> N
         set_cell_state(cell, content)
     function.__dict__ = state.pop("dict")
     for name, value in state.items():
-        setattr(function, name, value)
+        # Another Python version may have stored more.
+        if name in _FUNCTION_ATTRIBUTES:
+            setattr(function, name, value)
 
 
 def set_cell_state(cell: types.CellType, content: tuple[bool, Any]) -> None:
@@ -180,7 +188,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         elif cls is types.CellType:
             return self._reduce_cell(obj)
         elif cls is _LruCacheWrapper and not is_importable(obj):
-            attributes = {k: v for k, v in vars(obj).items() if k != "__wrapped__"}
+            attributes = {k: v for k, v in vars(obj).items() if k not in _MADE_BY_LRU_CACHE}
             return make_cached, (obj.__wrapped__, obj.cache_parameters()), attributes
         else:
             return self._reduce_instance(cls, obj)
@@ -271,6 +279,7 @@ class SessionUnpickler(pickle.Unpickler):
         definitions: of the session; new ones are noted as they are made.
         load: returns the definition of another component.
         buffers: the large buffers, in order.
+        make_code: makes code objects, where another Python version wrote the pickle.
     """
 
     def __init__(
@@ -280,8 +289,10 @@ class SessionUnpickler(pickle.Unpickler):
         definitions: Definitions,
         load: Callable[[str], Any],
         buffers: Iterable[Any],
+        make_code: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(file, buffers=buffers)
+        self._make_code = make_code
 
         made: dict[str, Any] = {}
 
@@ -302,6 +313,8 @@ class SessionUnpickler(pickle.Unpickler):
         """Return a global, those of this session included."""
         if module == __name__ and name in self._own:
             return self._own[name]
+        if (module, name) == (reducers.__name__, reducers.make_code.__name__) and self._make_code:
+            return self._make_code
         if module == "__main__":
             # Reading it would read this pickle again.
             raise pickle.UnpicklingError(f"{name!r} is stored by its name alone")

@@ -21,9 +21,10 @@ from lambda_kernel.child.state.memory import Memory
 from lambda_kernel.child.state.objects import StoredObjects
 from lambda_kernel.child.state.output import ObjectWriter, secret_values
 from lambda_kernel.child.state.packing import Packer
+from lambda_kernel.child.state.recompiling import Recompiler
 from lambda_kernel.child.state.storing import Storing
 from lambda_kernel.child.state.threads import stop_threads
-from lambda_kernel.contract.cell_protocol import SnapshotReport
+from lambda_kernel.contract.cell_protocol import SnapshotReport, summary
 from lambda_kernel.contract.paging import PagerError
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -87,6 +88,7 @@ class Session:
             if self._objects.index_id:
                 stored = self._objects.mapped(self._objects.index_id).view
                 self._index = Index.from_bytes(stored)
+                self._index.read_by(PYTHON)
             self._index.next_object = max(self._index.next_object, self._objects.highest_id + 1)
             self._restore_settings()
         except (ValueError, IndexUnreadable, PagerError) as error:
@@ -102,6 +104,7 @@ class Session:
             shell.user_ns,
             self._bind,
             shell.lost_names,
+            Recompiler(self._history, shell.user_ns),
         )
         shell.stored = self._loader
         self._before = dict(self._loader.table), dict(index.rows)
@@ -169,19 +172,19 @@ class Session:
             index, self._loader, self._definitions, self._memory, packer, _references(shell), cell
         )
         lost = storing.store(values, shell.user_ns)
+        changes = index.changes_since(*self._before) | dict.fromkeys(lost, "lost")
+        index.changed = {name: what for name, what in changes.items() if entries.label(name)}
         self._check_size()
         for name, loss in lost.items():
             tell(name, loss)
         known = {n: k for n, k in shell.lost_names.items() if n not in shell.user_ns}
         index.lost = known | lost
-        changes = index.changes_since(*self._before) | dict.fromkeys(lost, "lost")
-        index.changed = {name: what for name, what in changes.items() if entries.label(name)}
-        index.cell, index.python = cell, PYTHON
+        index.cell = cell
         self._store_settings(packer)
         used = packer.finish()
         told = self._loader.unread_on_arrival | lost
         wire = tuple(loss.to_wire(name) for name, loss in told.items())
-        return writer.report(packer.write_index(), used, wire)
+        return writer.report(packer.write_index(), used, wire, index.changed)
 
     def _store_settings(self, packer: Packer) -> None:
         shell, index = self._shell, self._index
@@ -211,7 +214,8 @@ class Session:
         raise SnapshotTooLarge(
             f"the session's variables take {size / 1e6:.1f} MB, the limit is "
             f"{self._limit_bytes / 1e6:.1f} MB; the largest are {listed}. Delete one of them, or "
-            f"write it to a file in the workspace"
+            f"write it to a file in the workspace; what the cell did to variables is lost: "
+            f"{summary(self._index.changed)}"
         )
 
 

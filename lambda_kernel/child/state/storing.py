@@ -229,6 +229,7 @@ class Storing:
             cell=self._cell,
         )
         self._index.put(component)
+        self._index.foreign.pop(number, None)
         self._packer.add(pickled.body, component.move_to)
 
     def _write_buffer(self, buffer: memoryview) -> int:

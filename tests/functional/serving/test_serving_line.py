@@ -463,7 +463,8 @@ def test_an_error_that_came_before_the_time_was_over_is_the_users(kernel: Kernel
             "import os; b = os.urandom(10**6)",
             Limits(snapshot_bytes=10**5),
             "snapshot_too_large",
-            "",
+            "workspace; what the cell did to variables is lost: x (changed), os (added), "
+            "b (added); what it changed: files: late (created)",
         ),
     ],
 )

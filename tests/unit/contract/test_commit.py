@@ -1,3 +1,4 @@
+import json
 import zlib
 
 import pytest
@@ -81,3 +82,9 @@ def test_a_bomb_is_refused_without_unpacking_it(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("lambda_kernel.contract.commit.COMMIT_BYTES", 10_000)
     with pytest.raises(InvalidField, match="larger than allowed"):
         Commit.from_bytes(zlib.compress(b" " * 100_000))
+
+
+def test_a_commit_of_an_unknown_version_is_refused_with_what_to_do() -> None:
+    data = json.loads(zlib.decompress(a_commit().to_bytes())) | {"schema": 3, "new_field": 1}
+    with pytest.raises(InvalidField, match=r"commit.schema: is '3'.* restart the kernel, which"):
+        Commit.from_bytes(zlib.compress(json.dumps(data).encode()))

@@ -31,7 +31,7 @@ def test_a_cell_that_ran_and_committed_is_no_trouble(status: Status) -> None:
         (Status.PROCESS_DIED, True, "CellProcessDied"),
         (Status.INTERRUPTED, True, "CellInterrupted"),
         (Status.STORAGE_UNAVAILABLE, False, "StorageUnavailable"),
-        (Status.STORAGE_UNAVAILABLE, True, "ResultLost"),
+        (Status.STORAGE_UNAVAILABLE, True, "StorageUnavailable"),
         (Status.WORKSPACE_TOO_LARGE, False, "WorkspaceTooLarge"),
         (Status.SNAPSHOT_TOO_LARGE, True, "SnapshotTooLarge"),
         (Status.PAYLOAD_TOO_LARGE, False, "PayloadTooLarge"),

@@ -378,3 +378,30 @@ def test_a_number_that_another_attempt_committed_does_not_cover_a_lost_one(
     stamped(store, "f", b"lost", leftovers.stamp(invocation(1, "a")))
     assert here.mirror(session(store, 2, None)).notices != []
     assert list(here.workdir.iterdir()) == []
+
+
+def test_what_a_killed_cell_had_deleted_is_there_again(
+    store: MemoryObjectStore, here: Workspace
+) -> None:
+    first = leftovers.stamp(invocation(1, "a"))
+    versions = {"f": stamped(store, "f", b"kept", first), "d/g": stamped(store, "d/g", b"g", first)}
+    parent = committed(1, versions)
+    leftovers.announce(session(store, 2, parent), {**versions, "empty/": None, "never": None})
+    store.delete(BUCKET, ROOT + "f")
+    store.delete(BUCKET, ROOT + "d/g")
+    (notice,) = here.mirror(session(store, 3, parent)).notices
+    assert notice.endswith("'d/g'; 'empty/'; 'f'")
+    assert (here.workdir / "f").read_text() == "kept"
+    assert (here.workdir / "d" / "g").read_text() == "g"
+    assert (here.workdir / "empty").is_dir()
+    assert list(store.list(STATE, "")) == []
+
+
+def test_what_a_cell_deleted_that_committed_stays_deleted(
+    store: MemoryObjectStore, here: Workspace
+) -> None:
+    version = stamped(store, "f", b"kept", leftovers.stamp(invocation(1, "a")))
+    leftovers.announce(session(store, 2, committed(1, {"f": version})), {"f": version})
+    store.delete(BUCKET, ROOT + "f")
+    assert here.mirror(session(store, 4, committed(2, {}))).notices == []
+    assert not list(here.workdir.iterdir())
