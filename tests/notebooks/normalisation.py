@@ -30,6 +30,9 @@ RULES: tuple[tuple[str, str, str], ...] = (
     # Warnings name the file that a cell was compiled as: after the process in stock ipykernel, the
     # same in every process here.
     ("files of cells", r"/tmp/ipykernel_\d+/\d+\.py|<ipython-input-\d+-[0-9a-f]{12}>", "CELL"),
+    # matplotlib writes the time into SVG, and names clip paths and markers by a random salt.
+    ("dates in SVG", r"<dc:date>[^<]*</dc:date>", "<dc:date/>"),
+    ("ids in SVG", r"(?<=[\"#])[mp][0-9a-f]{10}(?=[\")])", "ID"),
     # Widgets and comms are named by random numbers.
     ("ids of widgets", r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])", "ID"),
 )
