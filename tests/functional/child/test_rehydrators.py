@@ -297,3 +297,11 @@ def test_an_installed_package_says_how_its_objects_are_carried(notebook: Noteboo
     notebook.run(f"{setup}\nx = gates.Gate('there')", "pass")
 
     assert notebook.run("x.url").text == "'there'"
+
+
+def test_a_vectorized_function_that_was_called_is_carried(notebook: Notebook) -> None:
+    notebook.run(
+        "import numpy as np\nf = np.vectorize('<{}>'.format, otypes=[object])\nf([1, 2])", "pass"
+    )
+
+    assert notebook.run("f([3]).tolist()").text == "['<3>']"
