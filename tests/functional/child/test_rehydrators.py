@@ -305,3 +305,15 @@ def test_a_vectorized_function_that_was_called_is_carried(notebook: Notebook) ->
     )
 
     assert notebook.run("f([3]).tolist()").text == "['<3>']"
+
+
+def test_parameters_of_matplotlib_are_its_own_or_a_copy(notebook: Notebook) -> None:
+    notebook.run(
+        "import matplotlib\nfrom matplotlib import rcParams\nfrom matplotlib import rcParamsOrig\n"
+        "copy = rcParams.copy()\nrcParams['lines.linewidth'] = 7.5",
+        "pass",
+    )
+
+    asked = "rcParams is matplotlib.rcParams, rcParams['lines.linewidth']"
+    assert notebook.run(asked).text == "(True, 7.5)"
+    assert notebook.run("copy['lines.linewidth'], len(copy) == len(rcParams)").text == "(1.5, True)"
