@@ -12,7 +12,7 @@ from typing import Any
 RULES: tuple[tuple[str, str, str], ...] = (
     # The default repr of objects, functions and of what holds them: where they are in memory.
     ("memory addresses", r"\b0x[0-9a-f]{6,16}\b", "0xADDRESS"),
-    # %timeit, %time, tqdm: how long it took.
+    # %timeit, %time: how long it took.
     (
         "%timeit",
         r"[\d.]+ (?:ns|[µμ]s|ms|s) ± [\d.]+ (?:ns|[µμ]s|ms|s) per loop \(mean ± std\. dev\. of "
@@ -24,7 +24,9 @@ RULES: tuple[tuple[str, str, str], ...] = (
         r"(CPU times: |Wall time: |user |sys: |total: )[\d.]+ (?:ns|[µμ]s|ms|s|min)[\d. ms]*",
         r"\1TIME",
     ),
-    ("progress bars", r"\r?[ \d]+%\|[^\n]*?(\d+/\d+) \[[^\]\n]*\]", r"\1"),
+    # A progress bar is drawn again as often as time permits; what counts is what is seen at last.
+    ("what is overwritten", r"[^\n]*\r(?=[^\r\n])", ""),
+    ("speed of progress bars", r"(\d+/\d+) \[[^\]\n]*\]", r"\1"),
     # A venv's packages are bound over the base interpreter's own folder in a container.
     ("folders of packages", r"[^\s'\"(<>]*/(?:site|dist)-packages/", "PACKAGES/"),
     # Warnings name the file that a cell was compiled as: after the process in stock ipykernel, the
