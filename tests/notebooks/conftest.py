@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,13 +17,6 @@ def config_for(python: str, folder: Path) -> Path:
     config = folder / "config.toml"
     config.write_text(f'[[environment]]\nid = "default"\npython = {json.dumps(python)}\n')
     return config
-
-
-@pytest.fixture(scope="session")
-def own_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, str]]:
-    """A gateway with the project's own packages, and their interpreter."""
-    with a_gateway(tmp_path_factory.mktemp("own") / "state") as running:
-        yield running, sys.executable
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,6 @@ class Source:
         archive: file name of the source archive.
         sha256: of the archive.
         path: of the notebook in the archive, below its top folder.
-        quick: whether it needs nothing but the project's own packages and runs with all tests.
         first_cell: executed first in both kernels, for notebooks that draw without a seed.
         known: code cells that differ (counted from 1, the first cell included), each with the
             reason.
@@ -39,7 +38,6 @@ class Source:
     archive: str
     sha256: str
     path: str
-    quick: bool = False
     first_cell: str = ""
     known: dict[int, str]
 
