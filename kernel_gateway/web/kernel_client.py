@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from queue import Empty
 from typing import Any
 
@@ -44,10 +45,45 @@ class ChannelQueue:
             raise Empty from None
 
 
+class ShellChannel(ChannelQueue):
+    """The shell channel, on which nbclient's Output widgets also send."""
+
+    def __init__(self, send: Callable[[OutMessage], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send what ``MessageMaker.msg`` made (raises ApiError)."""
+        self._send(OutMessage(channel="shell", **message))
+
+
+class MessageMaker:
+    """Makes messages; the name of its method is that of jupyter_client's Session."""
+
+    def __init__(self) -> None:
+        self.session = uuid.uuid4().hex
+
+    def msg(
+        self,
+        msg_type: str,
+        content: dict[str, Any] | None = None,
+        parent: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return a message whose parent has the header ``parent``."""
+        return {
+            "header": new_header(msg_type, session=self.session, username="client"),
+            "parent_header": parent or {},
+            "metadata": metadata or {},
+            "content": content or {},
+        }
+
+
 class GatewayKernelClient:
     """The channels of one kernel; the names are jupyter_client's.
 
     Attributes:
+        session: makes messages.
         shell_channel: replies to requests.
         iopub_channel: what every client of the kernel gets.
         stdin_channel: questions of the kernel.
@@ -57,18 +93,18 @@ class GatewayKernelClient:
     def __init__(self, endpoint: Endpoint, kernel_id: str) -> None:
         self._endpoint = endpoint
         self._kernel_id = kernel_id
-        self._session = uuid.uuid4().hex
+        self.session = MessageMaker()
         self._socket: WebSocketClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
         self.allow_stdin = False
-        self.shell_channel = ChannelQueue()
+        self.shell_channel = ShellChannel(self._send)
         self.iopub_channel = ChannelQueue()
         self.stdin_channel = ChannelQueue()
         self.control_channel = ChannelQueue()
 
     async def open(self) -> None:
         """Connect (raises ApiError)."""
-        path = f"/api/kernels/{self._kernel_id}/channels?session_id={self._session}"
+        path = f"/api/kernels/{self._kernel_id}/channels?session_id={self.session.session}"
         request = HTTPRequest(
             self._endpoint.websocket_url(path),
             headers=self._endpoint.headers,
@@ -119,15 +155,17 @@ class GatewayKernelClient:
 
     def send(self, msg_type: str, content: dict[str, Any], channel: str = "shell") -> str:
         """Send a message and return its msg_id (raises ApiError)."""
+        message = self.session.msg(msg_type, content)
+        self._send(OutMessage(channel=channel, **message))
+        msg_id: str = message["header"]["msg_id"]
+        return msg_id
+
+    def _send(self, message: OutMessage) -> None:
         if self._socket is None or not self.is_alive():
             raise ApiError("the connection to the gateway is lost")
-        header = new_header(msg_type, session=self._session, username="client")
-        message = OutMessage(channel=channel, header=header, content=content)
         frame = encode_frame(message, self._socket.selected_subprotocol)
         # A failure shows as the end of the connection, which the reader sees.
         self._socket.write_message(frame, binary=isinstance(frame, bytes))
-        msg_id: str = header["msg_id"]
-        return msg_id
 
     async def _read(self, socket: WebSocketClientConnection) -> None:
         channels = {

@@ -76,33 +76,41 @@ async def run_notebook(
     """
     async with new_kernel(endpoint, kernel_name or _own_kernel(notebook), env) as (manager, client):
         # nbclient asks of both only what ours have; the types it names are jupyter_client's.
-        runner = NotebookClient(
-            notebook, km=cast("Any", manager), timeout=timeout_s, store_widget_state=False
-        )
+        runner = NotebookClient(notebook, km=cast("Any", manager), timeout=timeout_s)
         runner.kc = cast("Any", client)
         runner.reset_execution_trackers()
-        numbered = [cell for cell in notebook.cells if _is_code(cell)]
-        for cell in numbered:
+        for cell in filter(_is_code, notebook.cells):
             cell.outputs = []
             cell.execution_count = None
-        number = 0
-        for index, cell in enumerate(notebook.cells):
-            if not _is_code(cell):
-                continue
-            number += 1
-            report(number, len(numbered), cell.source.lstrip().partition("\n")[0])
-            try:
-                await runner.async_execute_cell(cell, index)
-            except CellExecutionError as failure:
-                return NotebookFailure(cell_number=number, text=str(failure))
-            except CellTimeoutError:
-                return NotebookFailure(
-                    cell_number=number, text=f"CellTimeout: not done within {timeout_s} s"
-                )
-            except DeadKernelError:
-                return NotebookFailure(
-                    cell_number=number, text="the connection to the gateway was lost"
-                )
+        try:
+            return await _run_cells(runner, notebook, report)
+        finally:
+            # What widgets show, for front ends that have no kernel.
+            runner.set_widgets_metadata()
+
+
+async def _run_cells(
+    runner: NotebookClient, notebook: Any, report: Report
+) -> NotebookFailure | None:
+    count = sum(1 for cell in notebook.cells if _is_code(cell))
+    number = 0
+    for index, cell in enumerate(notebook.cells):
+        if not _is_code(cell):
+            continue
+        number += 1
+        report(number, count, cell.source.lstrip().partition("\n")[0])
+        try:
+            await runner.async_execute_cell(cell, index)
+        except CellExecutionError as failure:
+            return NotebookFailure(cell_number=number, text=str(failure))
+        except CellTimeoutError:
+            return NotebookFailure(
+                cell_number=number, text=f"CellTimeout: not done within {runner.timeout} s"
+            )
+        except DeadKernelError:
+            return NotebookFailure(
+                cell_number=number, text="the connection to the gateway was lost"
+            )
     return None
 
 

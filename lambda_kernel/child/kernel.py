@@ -90,6 +90,12 @@ class CellShell(ZMQInteractiveShell):
     def _ipython_dir_changed(self, change: Any) -> None:
         """Make no folder."""
 
+    def init_user_ns(self) -> None:
+        """Put IPython's own names where the user finds them."""
+        super().init_user_ns()  # type: ignore[no-untyped-call]
+        # ``user_ns_hidden`` gets more: what ``%pylab`` brings, which the next cell needs too.
+        self.own_names = dict(self.user_ns_hidden)
+
     def transform_cell(self, raw_cell: str) -> str:
         """Transform a cell; a variable hides a magic of the same name also where it is stored."""
         word = _FIRST_WORD.match(raw_cell)

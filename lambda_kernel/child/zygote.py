@@ -224,7 +224,9 @@ class Zygote:
     def _preload_next(self) -> None:
         if not self._preload:
             return
-        preload_module(self._preload.pop(0))
+        # Else pandas takes itself to be in a terminal: it looks for ``get_ipython``.
+        with self._kernel.cell_shell.builtin_trap:
+            preload_module(self._preload.pop(0))
         _freeze()
         if self._standby is not None:
             # It lacks what was imported just now. It ends when nobody can reach it any more.

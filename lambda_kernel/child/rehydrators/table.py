@@ -86,6 +86,8 @@ TABLE: dict[str, str] = {
     "duckdb._relation.DuckDBPyRelation": "refusals:relation",
     "_duckdb.DuckDBPyRelation": "refusals:relation",
     "duckdb.duckdb.DuckDBPyRelation": "refusals:relation",
+    "matplotlib.RcParams": "plot_settings:reduce_rc_params",
+    "numpy.vectorize": "vectorized:reduce_vectorize",
     "pandas.arrays.ArrowExtensionArray": "frames:reduce_arrow",
     "pandas.core.arrays.arrow.array.ArrowExtensionArray": "frames:reduce_arrow",
     "botocore.client.BaseClient": "aws:reduce_client",

@@ -6,8 +6,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from traitlets.config import Config
+
 _PLAIN = (str, int, float, bool, type(None))
 _config_names: dict[type, frozenset[str]] = {}
+_NOT_YET = "not yet "
+"""Before the class of settings that wait in the shell's ``config`` for an object of it."""
 _AUTORELOAD = ("enabled", "check_all", "autoload_obj", "modules", "skip_modules")
 
 
@@ -131,6 +135,7 @@ class Configured:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._before = {type(part).__name__: _traits(part) for part in shell.configurables}
+        self._config_before = self._waiting()
 
     def collect(self) -> dict[str, dict[str, Any]] | None:
         """Return what differs, by class and trait."""
@@ -146,12 +151,18 @@ class Configured:
             }
             if different:
                 changed[name] = different
+        for name, values in self._waiting().items():
+            if values != self._config_before.get(name):
+                changed[_NOT_YET + name] = values
         return changed or None
 
     def apply(self, carried: dict[str, dict[str, Any]]) -> list[str]:
         """Set them."""
         notices = []
         for name, values in carried.items():
+            if name.startswith(_NOT_YET):
+                self._shell.update_config(Config({name.removeprefix(_NOT_YET): values}))
+                continue
             if name == "InlineBackend":
                 self._make_inline_backend()
             part = self._part(name)
@@ -161,6 +172,14 @@ class Configured:
                 except Exception as error:  # noqa: BLE001  (a trait's own check)
                     notices.append(f"[state] %config {name}.{key} could not be set: {error}")
         return notices
+
+    def _waiting(self) -> dict[str, dict[str, Any]]:
+        parts = {type(part).__name__ for part in self._shell.configurables}
+        return {
+            name: {key: value for key, value in section.items() if _is_plain(value)}
+            for name, section in self._shell.config.items()
+            if isinstance(section, Config) and name not in parts
+        }
 
     def _make_inline_backend(self) -> None:
         if self._part("InlineBackend") is None:

@@ -35,14 +35,16 @@ def collect(shell: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
 
     An alias is a name of the namespace itself (None), of ``In`` or of ``Out``.
     """
-    namespace, hidden = shell.user_ns, shell.user_ns_hidden
+    namespace, own_names = shell.user_ns, shell.own_names
     own = {id(namespace): None} | {id(namespace[n]): n for n in ("In", "Out") if n in namespace}
     values: dict[str, Any] = {}
     aliases: dict[str, str | None] = {}
     for name, value in list(namespace.items()):
         if not isinstance(name, str) or name in _MODULE_NAMES or name in UNDERS:
             continue
-        if (name in hidden and value is hidden[name]) or _is_output(name, value, namespace):
+        if name in own_names and value is own_names[name]:
+            continue
+        if _is_output(name, value, namespace):
             continue
         if id(value) in own:
             aliases[name] = own[id(value)]

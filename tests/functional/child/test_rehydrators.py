@@ -297,3 +297,23 @@ def test_an_installed_package_says_how_its_objects_are_carried(notebook: Noteboo
     notebook.run(f"{setup}\nx = gates.Gate('there')", "pass")
 
     assert notebook.run("x.url").text == "'there'"
+
+
+def test_a_vectorized_function_that_was_called_is_carried(notebook: Notebook) -> None:
+    notebook.run(
+        "import numpy as np\nf = np.vectorize('<{}>'.format, otypes=[object])\nf([1, 2])", "pass"
+    )
+
+    assert notebook.run("f([3]).tolist()").text == "['<3>']"
+
+
+def test_parameters_of_matplotlib_are_its_own_or_a_copy(notebook: Notebook) -> None:
+    notebook.run(
+        "import matplotlib\nfrom matplotlib import rcParams\nfrom matplotlib import rcParamsOrig\n"
+        "copy = rcParams.copy()\nrcParams['lines.linewidth'] = 7.5",
+        "pass",
+    )
+
+    asked = "rcParams is matplotlib.rcParams, rcParams['lines.linewidth']"
+    assert notebook.run(asked).text == "(True, 7.5)"
+    assert notebook.run("copy['lines.linewidth'], len(copy) == len(rcParams)").text == "(1.5, True)"

@@ -216,3 +216,19 @@ def test_numpy_draws_are_those_of_one_process(notebook: Notebook) -> None:
     together = notebook.run("\n".join(cells) + "\nrepr(out)").text
 
     assert apart == together
+
+
+def test_a_figure_format_lasts_that_is_set_before_anything_is_drawn(notebook: Notebook) -> None:
+    result = notebook.run(
+        "%config InlineBackend.figure_format = 'retina'\nfrom matplotlib import rcParams",
+        "import matplotlib.pyplot as plt\nplt.plot([1, 2]);",
+    )
+
+    (figure,) = result.of_type("display_data")
+    assert "image/png" in figure["content"]["metadata"]
+
+
+def test_names_of_pylab_are_there_in_later_cells(notebook: Notebook) -> None:
+    notebook.run("%pylab inline", "pass")
+
+    assert notebook.run("linspace(0, 1, 3).tolist()").text == "[0.0, 0.5, 1.0]"
