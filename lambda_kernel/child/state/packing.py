@@ -13,6 +13,7 @@ from lambda_kernel.child.state.objects import StoredObjects
 from lambda_kernel.child.state.output import LARGE_PICKLE_BYTES, ObjectWriter, Pack
 
 OPEN_PACK_BYTES = 64 * 1024
+OPEN_PACK_PICKLES = 256
 MIN_LIVE_SHARE = 0.25
 
 
@@ -52,7 +53,8 @@ class Packer:
             number = pack.write(self.writer)
             for ref, place in placed:
                 place(ref._replace(object_id=number))
-            index.open_pack = number
+            index.open_pack = number if len(placed) <= OPEN_PACK_PICKLES else 0
+        index.settle(lambda stored: self.writer.write([stored]))
         return index.objects()
 
     def write_index(self) -> int:
@@ -78,7 +80,8 @@ class Packer:
     def _places(self, moving: set[int]) -> list[tuple[Ref, Callable[[Ref], None]]]:
         """Return references to some objects, and how to change each."""
         index = self._index
-        components = [c for c in index.components() if c.pickle.object_id in moving]
+        all_of_them = index.unsettled if moving == {index.open_pack} else index.components
+        components = [c for c in all_of_them() if c.pickle.object_id in moving]
         found: list[tuple[Ref, Callable[[Ref], None]]] = [(c.pickle, c.move_to) for c in components]
         found += [
             (ref, _setter(index.history, position))

@@ -245,7 +245,7 @@ class Storing:
         index = self._index
         while True:
             known = index.homes().keys()
-            lacking = [c for c in index.components() if c.uses and not known >= set(c.uses)]
+            lacking = [c for c in index.unsettled() if c.uses and not known >= set(c.uses)]
             if not lacking:
                 return
             for component in lacking:
@@ -261,7 +261,7 @@ class Storing:
         if not homes:
             return
         reached: set[int] = set()
-        stack = [component.number for component in index.components() if component.names]
+        stack = [component.number for component in index.unsettled() if component.names]
         while stack:
             number = stack.pop()
             if number not in reached:
