@@ -9,9 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.benchmarks.rows import Row
-from tests.benchmarks.state.operations import ARRAY, OPERATIONS, Operation, small_variables
+from tests.benchmarks.state.operations import (
+    ARRAY,
+    OPERATIONS,
+    CellCost,
+    Operation,
+    small_variables,
+)
 from tests.benchmarks.state.peers import PEERS, PeerFailed, Peers
-from tests.benchmarks.state.phases import CellCost
 
 REPEATS = 5
 PEER_REPEATS = 2

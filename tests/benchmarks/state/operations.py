@@ -100,3 +100,27 @@ OPERATIONS = (
         cell="v7[0] += 1",
     ),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellCost:
+    """What one cell cost.
+
+    Attributes:
+        restore_ms, run_ms, save_ms: CPU time.
+        wall_ms: of the three together.
+        asked_bytes: of objects that were mapped.
+        written_bytes: of objects, the description of the session included.
+    """
+
+    restore_ms: float
+    run_ms: float
+    save_ms: float
+    wall_ms: float
+    asked_bytes: int
+    written_bytes: int
+
+    @property
+    def cpu_ms(self) -> float:
+        """CPU time of restore, run and save."""
+        return self.restore_ms + self.run_ms + self.save_ms
