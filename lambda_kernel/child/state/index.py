@@ -256,7 +256,9 @@ class Index:
             IndexUnreadable: it is damaged.
         """
         try:
-            self.settled = [Settled(number, read(number), gone) for number, gone in self.settled_ids]
+            self.settled = [
+                Settled(number, read(number), gone) for number, gone in self.settled_ids
+            ]
         except (ValueError, TypeError, KeyError, AttributeError):
             raise IndexUnreadable("the description of the stored variables is damaged") from None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lambda_kernel.child.state.index import Index, Ref
+from lambda_kernel.child.state.memory import CHUNK_BYTES
 from lambda_kernel.child.state.objects import StoredObjects
 from lambda_kernel.child.state.output import LARGE_PICKLE_BYTES, ObjectWriter, Pack
 
@@ -32,12 +33,34 @@ class Packer:
         self.writer = writer
         self._small: list[tuple[bytes, Callable[[Ref], None]]] = []
 
-    def add(self, body: bytes, place: Callable[[Ref], None]) -> None:
-        """Store ``body``; ``place`` is called with where it is, at the latest by ``finish``."""
+    def add(self, body: bytes, place: Callable[[Ref], None], before: Ref | None = None) -> None:
+        """Store ``body``; ``place`` is called with where it is, at the latest by ``finish``.
+
+        Args:
+            body: a pickle.
+            place: takes its reference.
+            before: where the pickle is that it takes the place of.
+        """
         if len(body) >= LARGE_PICKLE_BYTES:
-            place(Ref(self.writer.write([body]), 0, len(body)))
+            place(Ref(self._add_large(body, before), 0, len(body)))
         else:
             self._small.append((body, place))
+
+    def _add_large(self, body: bytes, before: Ref | None) -> int:
+        if before is None or before.size_bytes != len(body) or before.offset:
+            return self.writer.write([body])
+        stored = self._objects.read(before)
+        starts = range(0, len(body), CHUNK_BYTES)
+        changed = [
+            number
+            for number, start in enumerate(starts)
+            if body[start : start + CHUNK_BYTES] != bytes(stored[start : start + CHUNK_BYTES])
+        ]
+        if not changed:
+            return before.object_id
+        if len(changed) == len(starts) or self._objects.size_of(before.object_id) != len(body):
+            return self.writer.write([body])
+        return self.writer.patch(before.object_id, memoryview(body), changed)
 
     def finish(self) -> set[int]:
         """Write the pack; returns the ids of the objects that the session needs."""

@@ -132,7 +132,8 @@ class Session:
             shell.user_ns[name] = shell.user_ns if own is None else shell.user_ns[own]
         if self._loader.table:
             lazy.install(
-                shell.user_ns, lazy.LazyBuiltins(self._loader.table.keys(), self._loader.load_variable)
+                shell.user_ns,
+                lazy.LazyBuiltins(self._loader.table.keys(), self._loader.load_variable),
             )
         self._randomness = settings["randomness"]
         randomness.apply(self._randomness, self._seeds)

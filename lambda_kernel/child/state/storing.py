@@ -139,7 +139,8 @@ class Storing:
         if loaded is not None and self._is_as_stored(loaded.component, names, own, pickled):
             self._index.put(loaded.component)
             return
-        self._write(number, names, own, pickled)
+        before = None if loaded is None else loaded.component.pickle
+        self._write(number, names, own, pickled, before)
 
     def _same_as_loaded(self, names: list[str], uids: list[str]) -> tuple[int, Loaded | None]:
         for number, loaded in self._candidates(names, uids):
@@ -229,7 +230,9 @@ class Storing:
     def _lose(self, name: str, error: BaseException) -> None:
         self._lost[name] = loss_of(name, self._values[name], error, self._cell)
 
-    def _write(self, number: int, names: list[str], own: list[str], pickled: Pickled) -> None:
+    def _write(
+        self, number: int, names: list[str], own: list[str], pickled: Pickled, before: Ref | None
+    ) -> None:
         buffers = [self._write_buffer(buffer) for buffer in pickled.buffers]
         component = Component.make(
             number=number,
@@ -243,7 +246,7 @@ class Storing:
         )
         self._index.put(component)
         self._index.foreign.pop(number, None)
-        self._packer.add(pickled.body, component.move_to)
+        self._packer.add(pickled.body, component.move_to, before)
 
     def _write_buffer(self, buffer: memoryview) -> int:
         mapped = self._memory.find(address_of(buffer), buffer.nbytes)
@@ -252,7 +255,7 @@ class Storing:
         changed = self._written_chunks(mapped)
         if not changed:
             return mapped.object_id
-        return self._packer.writer.patch(mapped, changed)
+        return self._packer.writer.patch(mapped.object_id, mapped.view, changed)
 
     def _written_chunks(self, mapped: Mapped) -> list[int]:
         found = self._written.get(mapped.object_id)

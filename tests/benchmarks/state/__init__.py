@@ -20,7 +20,9 @@ def measure(row: Row, folder: Path, parts: Sequence[str] = ()) -> None:
     listed = ", ".join(f"{name} {peers.versions[name]}" for name in PEERS if not peers.why)
     print(f"\nSessions: ours beside {listed or peers.why}")
     print("Other programs share the machine: CPU time comes first, wall time is in brackets.")
-    print(f"Load average {os.getloadavg()[0]:.1f}, {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores")
+    print(
+        f"Load average {os.getloadavg()[0]:.1f}, {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores"
+    )
     if "goals" in wanted:
         goals.measure(row, peers)
     if "battery" in wanted:

@@ -103,9 +103,7 @@ def _theirs(row: Row, operation: Operation, peers: Peers) -> None:
 
 def _growth(row: Row, engine: Engine, bare: CellCost) -> None:
     for count in GROWTH:
-        best = min(
-            engine.costs(small_variables(count), "1+1"), key=lambda cost: cost.cpu_ms
-        )
+        best = min(engine.costs(small_variables(count), "1+1"), key=lambda cost: cost.cpu_ms)
         _row_of(row, f"1+1 beside {count:,} small variables", best, bare, "state <= 5 ms")
     for size_mb in UNREAD_MB:
         setup = (f"import numpy as np\na = np.ones({size_mb * 125_000})",)

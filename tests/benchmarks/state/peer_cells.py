@@ -136,7 +136,9 @@ def kishu_operation(job: Job, folder: Path) -> list[dict[str, float]]:
     nbformat.write(nbformat.v4.new_notebook(), notebook)
     for module in ("numpy", "pandas"):
         importlib.import_module(module)
-    shell: Any = importlib.import_module("IPython.core.interactiveshell").InteractiveShell.instance()
+    shell: Any = importlib.import_module(
+        "IPython.core.interactiveshell"
+    ).InteractiveShell.instance()
     importlib.import_module("builtins").get_ipython = lambda: shell  # type: ignore[attr-defined]
 
     def run(code: str) -> None:

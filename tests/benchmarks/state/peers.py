@@ -56,9 +56,7 @@ class Peers:
             if done.returncode:
                 why = f"not installed: {done.stderr.strip().splitlines()[-1][:200]}"
                 return cls(python="", why=why, versions={})
-        return cls(
-            python=python, why="", versions={name: _version(python, name) for name in PEERS}
-        )
+        return cls(python=python, why="", versions={name: _version(python, name) for name in PEERS})
 
     def do(self, peer: str, job: dict[str, Any], limit_s: float = LIMIT_S) -> Any:
         """Return what a peer gives for one job (raises PeerFailed)."""

@@ -180,4 +180,9 @@ def _interrupts(row: Row, client: NotebookClient) -> None:
         client.gateway.rest("POST", f"/api/kernels/{client.kernel_id}/interrupt")
         client.wait(execution)
         took_ms = (time.perf_counter() - began) * 1000
-        row(f"interrupt of {name}", f"{took_ms:.0f}", execution.error, "goal <= 300 in the container")
+        row(
+            f"interrupt of {name}",
+            f"{took_ms:.0f}",
+            execution.error,
+            "goal <= 300 in the container",
+        )

@@ -59,3 +59,19 @@ def test_reading_everything_changes_nothing(notebook: Notebook) -> None:
     notebook.run(f"len({PLACES})", "%who_ls", "%state")
 
     assert described(notebook)[1] == before[1]
+
+
+def test_of_a_large_pickle_only_the_changed_chunks_are_written(notebook: Notebook) -> None:
+    notebook.run("l = ['%011d' % i for i in range(1_000_000)]")
+    result = notebook.run("l[700_000] = 'x' * 11")
+
+    assert result.report is not None
+    (patched,) = result.report.patched
+    assert len(patched.chunks) == 1
+    assert notebook.run("l[700_000], l[699_999], l[700_001], len(l)").text == (
+        "('xxxxxxxxxxx', '00000699999', '00000700001', 1000000)"
+    )
+    longer = notebook.run("l[0] = 'longer than it was'")
+    assert longer.report is not None
+    assert longer.report.patched == ()
+    assert notebook.run("l[0], l[-1]").text == "('longer than it was', '00000999999')"

@@ -72,9 +72,7 @@ def test_variables_come_by_name_with_the_lost_ones_among_them() -> None:
 
 
 def test_what_has_settled_is_listed_with_the_rest() -> None:
-    plain = [
-        [n, {f"v{n}": "int"}, None, [], [], [2, n, 10], [], 10, 4] for n in range(1, 1000)
-    ]
+    plain = [[n, {f"v{n}": "int"}, None, [], [], [2, n, 10], [], 10, 4] for n in range(1, 1000)]
     whole = Index(python="3.11", rows={row[0]: row for row in plain})
     parts: dict[int, bytes] = {}
 
