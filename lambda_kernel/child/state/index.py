@@ -369,7 +369,7 @@ class Index:
     def size_bytes(self) -> int:
         """Return what the variables take together."""
         settled = sum(part.size_bytes() for part in self.settled)
-        return settled + sum(row[SIZE] for row in self.rows.values())
+        return int(settled + sum(row[SIZE] for row in self.rows.values()))
 
     def objects(self) -> set[int]:
         """Return the ids of the objects that the session needs."""

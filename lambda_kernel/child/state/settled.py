@@ -11,7 +11,6 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from lambda_kernel.child.state.rows import (
     BUFFERS,
@@ -107,7 +106,7 @@ class Settled:
         return [self._taken.setdefault(n, self._row(n, self._position(n))) for n in self._left()]
 
     def settle(self, rows: dict[int, Row]) -> None:
-        """Compare with the rows that a session has now; those that are as in here leave ``rows``."""
+        """Take those of a session's rows back that are as in here; others are gone from here."""
         for number in self._taken:
             if rows.get(number) == self._row(number, self._position(number)):
                 del rows[number]

@@ -6,6 +6,7 @@ import tempfile
 import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def measure(row: Row, peers: Peers) -> None:
             row(peer, "-", peers.why)
             continue
         with ThreadPoolExecutor(2) as pool:
-            found = list(pool.map(lambda case, peer=peer: _theirs(peers, peer, case), CASES))
+            found = list(pool.map(partial(_theirs, peers, peer), CASES))
         _print(row, f"{peer} {peers.versions[peer]}", Counter(found))
 
 

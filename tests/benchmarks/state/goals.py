@@ -60,6 +60,11 @@ def measure(row: Row, peers: Peers) -> None:
     print("\nThe engine by itself; CPU ms of the best run (wall ms), MB written\n")
     with Engine() as engine:
         bare = min(engine.costs((), "1+1", repeats=8), key=lambda cost: cost.cpu_ms)
+        row(
+            "what a child does while it waits for its cell",
+            f"{bare.ahead_ms:.1f}",
+            "not in the rest",
+        )
         for operation in OPERATIONS:
             _ours(row, engine, operation, bare)
             _theirs(row, operation, peers)

@@ -109,6 +109,7 @@ class CellCost:
     Attributes:
         restore_ms, run_ms, save_ms: CPU time.
         wall_ms: of the three together.
+        ahead_ms: CPU time of what the process did while it waited for its cell.
         asked_bytes: of objects that were mapped.
         written_bytes: of objects, the description of the session included.
     """
@@ -117,6 +118,7 @@ class CellCost:
     run_ms: float
     save_ms: float
     wall_ms: float
+    ahead_ms: float
     asked_bytes: int
     written_bytes: int
 

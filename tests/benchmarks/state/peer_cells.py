@@ -19,6 +19,7 @@ import time
 import types
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ Namespace = dict[str, Any]
 
 
 def measured(action: Callable[[], object]) -> tuple[float, float]:
-    """Return CPU and wall milliseconds."""
+    """Return what ``action`` takes: CPU and wall milliseconds."""
     cpu, wall = time.process_time(), time.perf_counter()
     action()
     return (time.process_time() - cpu) * 1000, (time.perf_counter() - wall) * 1000
@@ -104,7 +105,7 @@ def whole_operation(name: str, job: Job, folder: Path) -> list[dict[str, float]]
     for module in ("numpy", "pandas"):
         importlib.import_module(module)
     for code in job["setup"]:
-        in_a_fork(lambda code=code: whole_cell(peer, path, code.strip()))
+        in_a_fork(partial(whole_cell, peer, path, code.strip()))
     return [in_a_fork(lambda: whole_cell(peer, path, job["cell"])) for _ in range(job["repeats"])]
 
 
@@ -114,7 +115,7 @@ def whole_case(name: str, job: Job, folder: Path) -> str:
     os.chdir(folder)
     try:
         for code in [*job["cells"], "pass"]:
-            in_a_fork(lambda code=code: whole_cell(peer, path, code.strip()))
+            in_a_fork(partial(whole_cell, peer, path, code.strip()))
     except RuntimeError as error:
         return f"lost: {error}"
 
@@ -155,7 +156,7 @@ def kishu_operation(job: Job, folder: Path) -> list[dict[str, float]]:
         head = str(kishu._kishu_branch.get_head().commit_id)
         cpu, wall = measured(lambda: run(job["cell"]))
         grown = max(0, database.stat().st_size - before)
-        back_cpu, back_wall = measured(lambda head=head: kishu.checkout(head, skip_notebook=True))
+        back_cpu, back_wall = measured(partial(kishu.checkout, head, skip_notebook=True))
         results.append(
             {"cpu_ms": cpu, "wall_ms": wall, "written_bytes": grown}
             | {"back_cpu_ms": back_cpu, "back_wall_ms": back_wall}

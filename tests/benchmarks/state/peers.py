@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -92,8 +93,6 @@ def _version(python: str, name: str) -> str:
 
 def _end(process: subprocess.Popen[str]) -> None:
     # What a case has started belongs to its process group.
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()

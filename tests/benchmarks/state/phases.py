@@ -16,6 +16,8 @@ import threading
 import time
 import traceback
 from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from lambda_kernel.child import cell_history
@@ -165,11 +167,12 @@ class Cells:
     ) -> dict[str, Any]:
         shell = self._kernel.cell_shell
         # As a child that was forked ahead does while it waits.
+        ahead = time.process_time()
         warm_stand_by(self._kernel)
         laps = [time.process_time()]
         began = time.perf_counter()
         pagemap = open_pagemap(PAGEMAP_FD) if self._with_pagemap else None
-        baseline = Baseline.here(os.getcwd(), shell)
+        baseline = Baseline.here(str(Path.cwd()), shell)
         session = Session(shell, baseline, SNAPSHOT_BYTES, {}, pagemap)
         session.restore(snapshot_in, pager)
         laps.append(time.process_time())
@@ -183,8 +186,9 @@ class Cells:
         laps.append(time.process_time())
         wall_ms = (time.perf_counter() - began) * 1000
         names = ("restore_ms", "run_ms", "save_ms")
-        spent = [(end - start) * 1000 for start, end in zip(laps, laps[1:], strict=False)]
+        spent = [(end - start) * 1000 for start, end in pairwise(laps)]
         times = dict(zip(names, spent, strict=True)) | {"wall_ms": wall_ms}
+        times["ahead_ms"] = (laps[0] - ahead) * 1000
         return {"report": report.to_dict(), "times": times}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import threading
 import time
@@ -28,24 +27,31 @@ class SlowStorage:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        self._real = str(path.with_name("s"))
+        self._path = path
+        self._real = path.with_name("s")
         self.delay_s = 0.0
         self.requests = 0
         self.sent_bytes = 0
+        self._relays: set[asyncio.Task[None]] = set()
         """From storage to its clients."""
 
     async def serve(self, ready: threading.Event, stop: asyncio.Event) -> None:
         """Relay until ``stop`` is set."""
-        os.rename(self._path, self._real)
+        self._path.rename(self._real)
         server = await asyncio.start_unix_server(self._relay, self._path)
-        os.chmod(self._path, os.stat(self._real).st_mode)
+        self._path.chmod(self._real.stat().st_mode)
         ready.set()
         await stop.wait()
         server.close()
-        os.rename(self._real, self._path)
+        for task in self._relays:
+            task.cancel()
+        await asyncio.gather(*self._relays, return_exceptions=True)
+        self._real.rename(self._path)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        own = asyncio.current_task()
+        assert own is not None
+        self._relays.add(own)
         far_reader, far_writer = await asyncio.open_unix_connection(self._real)
         fresh = [True]
 
@@ -69,8 +75,10 @@ class SlowStorage:
                 await far_writer.drain()
         except ConnectionError:
             pass
-        far_writer.close()
-        await asyncio.gather(returning, return_exceptions=True)
+        finally:
+            far_writer.close()
+            returning.cancel()
+            self._relays.discard(own)
 
 
 @contextmanager

@@ -72,7 +72,9 @@ def test_variables_come_by_name_with_the_lost_ones_among_them() -> None:
 
 
 def test_what_has_settled_is_listed_with_the_rest() -> None:
-    plain = [[n, {f"v{n}": "int"}, None, [], [], [2, n, 10], [], 10, 4] for n in range(1, 1000)]
+    plain: list[list[Any]] = [
+        [n, {f"v{n}": "int"}, None, [], [], [2, n, 10], [], 10, 4] for n in range(1, 1000)
+    ]
     whole = Index(python="3.11", rows={row[0]: row for row in plain})
     parts: dict[int, bytes] = {}
 
@@ -114,12 +116,18 @@ def test_a_settled_part_that_makes_no_sense_is_refused(part: bytes, gone: Any) -
         read_index(json.dumps(data).encode(), {9: part})
 
 
-def test_a_settled_part_that_is_not_there_or_one_of_very_many_is_refused() -> None:
-    for parts in ([[9, []]], [[n, []] for n in range(100)]):
-        data = {"v": 2, "components": [], "lost": {}, "settled": parts}
-        with pytest.raises(VariablesUnreadable):
-            settled_parts(json.dumps(data).encode())
-            read_index(json.dumps(data).encode())
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_settled_part_that_is_not_there_is_refused(count: int) -> None:
+    parts = [[number, []] for number in range(count)]
+    data = {"v": 2, "components": [], "lost": {}, "settled": parts}
+    with pytest.raises(VariablesUnreadable):
+        read_index(json.dumps(data).encode())
+
+
+def test_a_description_in_very_many_parts_is_refused() -> None:
+    data = {"v": 2, "components": [], "lost": {}, "settled": [[n, []] for n in range(100)]}
+    with pytest.raises(VariablesUnreadable, match="too large"):
+        settled_parts(json.dumps(data).encode())
 
 
 def test_the_display_hooks_own_names_are_no_variables() -> None:
