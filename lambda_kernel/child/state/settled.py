@@ -90,9 +90,9 @@ class Settled:
         return (pair for pair in pairs if pair[1] not in out)
 
     def take(self, number: int) -> Row | None:
-        """Return the row of a component, to be kept by the caller; None = it is not in here."""
+        """Return the row of a component, to be kept by the caller; None = there is none to take."""
         position = self._position(number)
-        if position < 0 or number in self.gone:
+        if position < 0 or number in self.gone or number in self._taken:
             return None
         row = self._taken[number] = self._row(number, position)
         return row
