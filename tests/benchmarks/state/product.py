@@ -73,7 +73,8 @@ class SlowStorage:
                     await asyncio.sleep(self.delay_s)
                 far_writer.write(chunk)
                 await far_writer.drain()
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
+            # The client is gone, or all of this ends.
             pass
         finally:
             far_writer.close()
