@@ -37,10 +37,10 @@ def measure(row: Row, peers: Peers) -> None:
 
 def _print(row: Row, name: str, counts: Counter[str], *notes: str) -> None:
     carried, *others = (str(counts[outcome]) for outcome in OUTCOMES)
-    missing = counts["no module"]
+    missing = counts["not for it"]
     row(name, carried, *(o.rjust(4) for o in others), *notes)
     if missing:
-        row("  needs a library that is not installed beside it", str(missing))
+        row("  needs IPython, or a library that is not beside it", str(missing))
 
 
 def _ours() -> list[str]:
@@ -61,6 +61,8 @@ def _our_case(notebook: Notebook, case: dict[str, Any]) -> str:
             result = notebook.run(code.strip())
             assert result.report is not None
             told.update(loss.name for loss in result.report.lost)
+        if "failing" in case:
+            notebook.ask(case["failing"])
         answer = notebook.ask(case["check"].strip())
     except AssertionError as error:
         return "hang" if "hangs" in str(error) else "lost"
@@ -76,8 +78,8 @@ def _theirs(peers: Peers, peer: str, case: dict[str, Any]) -> str:
         outcome: str = peers.do(peer, case, LIMIT_S)
     except PeerFailed as failure:
         return "hang" if "not done" in str(failure) else "lost"
-    if "ModuleNotFoundError" in outcome:
-        return "no module"
+    if "ModuleNotFoundError" in outcome or "SyntaxError" in outcome:
+        return "not for it"
     # Its check states what is told of a loss: a peer tells nothing, and carried nothing.
     if outcome == "carried" and "lost" in case:
         return "lost"

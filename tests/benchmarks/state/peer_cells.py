@@ -18,7 +18,7 @@ import tempfile
 import time
 import types
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,12 +87,13 @@ def in_a_fork(action: Callable[[], object]) -> Any:
     return result["ok"]
 
 
-def whole_cell(peer: Any, path: Path, code: str) -> dict[str, float]:
+def whole_cell(peer: Any, path: Path, code: str, may_fail: bool = False) -> dict[str, float]:
     """Load, run, dump; returns what it took."""
 
     def cell() -> None:
         namespace = whole_load(peer, path)
-        run_cell(code, namespace)
+        with suppress(Exception if may_fail else ()):
+            run_cell(code, namespace)
         whole_dump(peer, path, namespace)
 
     cpu, wall = measured(cell)
@@ -116,6 +117,8 @@ def whole_case(name: str, job: Job, folder: Path) -> str:
     try:
         for code in [*job["cells"], "pass"]:
             in_a_fork(partial(whole_cell, peer, path, code.strip()))
+        if "failing" in job:
+            in_a_fork(partial(whole_cell, peer, path, job["failing"], may_fail=True))
     except RuntimeError as error:
         return f"lost: {error}"
 
