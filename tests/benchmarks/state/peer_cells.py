@@ -92,7 +92,7 @@ def whole_cell(peer: Any, path: Path, code: str, may_fail: bool = False) -> dict
 
     def cell() -> None:
         namespace = whole_load(peer, path)
-        with suppress(Exception if may_fail else ()):
+        with suppress(*((Exception,) if may_fail else ())):
             run_cell(code, namespace)
         whole_dump(peer, path, namespace)
 
