@@ -13,6 +13,7 @@ import tempfile
 import threading
 from typing import Any
 
+from lambda_kernel.child import randomness, side_state
 from lambda_kernel.child.cell import dispatch
 from lambda_kernel.child.kernel import CellKernel
 from lambda_kernel.child.rehydrators.registry import import_own
@@ -63,7 +64,10 @@ def warm_up(kernel: CellKernel) -> None:
 def warm_stand_by(kernel: CellKernel) -> None:
     """Touch what a cell touches, so that these pages are this process's own already."""
     run_warm_up(kernel, STAND_BY_CELL)
-    _rehearse(kernel)
+    baseline = Baseline.here("/", kernel.cell_shell)
+    side_state.collect(baseline)
+    side_state.collect_objects(baseline)
+    randomness.collect({})
     make_fresh(kernel)
 
 
