@@ -193,7 +193,7 @@ class Index:
             "history": self.history,
             "aliases": self.aliases,
             "lost": {name: loss.to_dict() for name, loss in self.lost.items()},
-            "foreign": {str(n): p for n, p in self.foreign.items() if n in self.rows},
+            "foreign": self._foreign_left(),
             "changed": self.changed,
         }
         return json.dumps(data, separators=(",", ":"), ensure_ascii=True).encode("ascii")
@@ -244,6 +244,12 @@ class Index:
             for number in {*self.rows, *self.stored_names().values()}:
                 self.foreign.setdefault(number, self.python)
             self.python = python
+
+    def _foreign_left(self) -> dict[str, str]:
+        if not self.foreign:
+            return {}
+        left = {*self.rows, *self.stored_names().values()}
+        return {str(number): it for number, it in self.foreign.items() if number in left}
 
     def is_foreign(self, number: int) -> bool:
         """Return whether another version than the session's wrote a component."""

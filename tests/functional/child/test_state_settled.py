@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from lambda_kernel.child.state.index import Index
+
 if TYPE_CHECKING:
     from tests.functional.child.conftest import Notebook
 
@@ -75,3 +77,22 @@ def test_of_a_large_pickle_only_the_changed_chunks_are_written(notebook: Noteboo
     assert longer.report is not None
     assert longer.report.patched == ()
     assert notebook.run("l[0], l[-1]").text == "('longer than it was', '00000999999')"
+
+
+def test_what_another_python_wrote_is_known_after_it_has_settled() -> None:
+    rows = {n: [n, {f"v{n}": "int"}, None, [], [], [2, n, 10], [], 10, 4] for n in range(1, 400)}
+    index = Index(python="3.10", rows=rows)
+    stored: dict[int, bytes] = {}
+
+    def write(body: bytes) -> int:
+        stored[9] = body
+        return 9
+
+    index.settle(write)
+    index.read_by("3.11")
+    again = Index.from_bytes(index.to_bytes())
+    again.read_settled(stored.__getitem__)
+
+    assert again.rows == {}
+    assert again.is_foreign(5)
+    assert again.component(5).names == {"v5": "int"}
