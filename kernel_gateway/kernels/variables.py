@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from kernel_gateway.errors import NotFound, StorageError
@@ -20,6 +22,8 @@ from lambda_kernel.contract.scope import Scope
 
 INDEX_VERSION = 2
 INDEX_BYTES = 64 * 1024 * 1024
+MAX_PARTS = 16
+NO_PARTS: Mapping[int, bytes] = MappingProxyType({})
 SHOWN_CHARACTERS = 400
 MAX_NAME_CHARACTERS = 1000
 HIDDEN_NAMES = frozenset({"_", "__", "___"})
@@ -71,24 +75,61 @@ async def variables_of(
     index = commit.namespace.index
     if not index:
         return []
-    found = next((each for each in commit.namespace.objects if each.id == index), None)
-    if found is None or found.size_bytes > INDEX_BYTES:
+    objects = {each.id: each for each in commit.namespace.objects}
+    stored = await _bytes_of(_described(objects, [index])[0], store, bucket, scope)
+    found = _described(objects, settled_parts(stored))
+    parts = {each.id: await _bytes_of(each, store, bucket, scope) for each in found}
+    return read_index(stored, parts)
+
+
+def settled_parts(stored: bytes) -> list[int]:
+    """Return the objects that hold the rest of a description (raises VariablesUnreadable)."""
+    parts: list[int] = []
+    with _damage_told():
+        parts += [int(number) for number, _ in _parsed(stored).get("settled", ())]
+    if len(parts) > MAX_PARTS:
         raise VariablesUnreadable("the description of the variables is missing or too large")
-    return read_index(await _bytes_of(found, store, bucket, scope))
+    return parts
 
 
-def read_index(stored: bytes) -> list[Variable]:
-    """Return the variables in a session's description, by name (raises VariablesUnreadable)."""
-    try:
-        data = json.loads(stored)
-        if data["v"] != INDEX_VERSION:
-            raise VariablesUnreadable(f"the variables are stored in version {data['v']!r:.20}")
-        found = {each.name: each for each in _carried(data["components"])}
+def read_index(stored: bytes, parts: Mapping[int, bytes] = NO_PARTS) -> list[Variable]:
+    """Return the variables in a session's description, by name (raises VariablesUnreadable).
+
+    Args:
+        stored: the description.
+        parts: the objects of ``settled_parts``.
+    """
+    found: dict[str, Variable] = {}
+    with _damage_told():
+        data = _parsed(stored)
+        for number, gone in data.get("settled", ()):
+            found |= {each.name: each for each in _settled(json.loads(parts[number]), gone)}
+        found |= {each.name: each for each in _carried(data["components"])}
         # What is both is stored, but could not be read.
         found |= {each.name: each for each in _lost(data["lost"])}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-        raise VariablesUnreadable("the description of the variables is damaged") from problem
     return [found[name] for name in sorted(found)]
+
+
+def _parsed(stored: bytes) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(stored)
+    if data["v"] != INDEX_VERSION:
+        raise VariablesUnreadable(f"the variables are stored in version {data['v']!r:.20}")
+    return data
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as problem:
+        raise VariablesUnreadable("the description of the variables is damaged") from problem
+
+
+def _described(objects: Mapping[int, StoredObject], numbers: list[int]) -> list[StoredObject]:
+    found = [objects[number] for number in numbers if number in objects]
+    if len(found) < len(numbers) or sum(each.size_bytes for each in found) > INDEX_BYTES:
+        raise VariablesUnreadable("the description of the variables is missing or too large")
+    return found
 
 
 async def _bytes_of(found: StoredObject, store: ObjectStore, bucket: str, scope: Scope) -> bytes:
@@ -122,6 +163,18 @@ def _carried(components: list[Any]) -> Iterator[Variable]:
                     carried=True,
                     size_bytes=int(size_bytes),
                 )
+
+
+def _settled(part: dict[str, Any], gone: list[int]) -> Iterator[Variable]:
+    names, rows = part["names"].split(" "), zip(*json.loads(part["rest"]), strict=True)
+    if sum(count for _, count in part["numbers"]) != len(names):
+        # Also before room is made for what the numbers only claim.
+        raise ValueError(len(names))
+    numbers = (start + i for start, count in part["numbers"] for i in range(count))
+    left_out = set(gone)
+    for name, number, (kind, _, _, size, cell) in zip(names, numbers, rows, strict=True):
+        if number not in left_out:
+            yield from _carried([[0, {name: part["types"][kind]}, 0, 0, 0, 0, 0, size, cell]])
 
 
 def _lost(losses: dict[str, Any]) -> Iterator[Variable]:

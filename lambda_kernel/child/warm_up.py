@@ -13,6 +13,7 @@ import tempfile
 import threading
 from typing import Any
 
+from lambda_kernel.child import randomness, side_state
 from lambda_kernel.child.cell import dispatch
 from lambda_kernel.child.kernel import CellKernel
 from lambda_kernel.child.rehydrators.registry import import_own
@@ -31,6 +32,7 @@ WARM_UP_CELLS = (
     "%time 1",
     "1 / 0",
 )
+STAND_BY_CELL = "1 + 1"
 
 
 def preload_module(name: str) -> None:
@@ -55,6 +57,22 @@ def warm_up(kernel: CellKernel) -> None:
     importlib.import_module("lambda_kernel.rehydrators")
     for code in WARM_UP_CELLS:
         run_warm_up(kernel, code)
+    _rehearse(kernel)
+    make_fresh(kernel)
+
+
+def warm_stand_by(kernel: CellKernel) -> None:
+    """Touch what a cell touches, so that these pages are this process's own already."""
+    run_warm_up(kernel, STAND_BY_CELL)
+    baseline = Baseline.here("/", kernel.cell_shell)
+    side_state.collect(baseline)
+    side_state.collect_objects(baseline)
+    randomness.collect({})
+    make_fresh(kernel)
+
+
+def _rehearse(kernel: CellKernel) -> None:
+    """Store and restore a small session."""
     run_warm_up(kernel, "x = [1]\ndef f():\n    return x\nclass C:\n    pass\nc = C()")
     snapshot_out = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
     snapshot_in = os.memfd_create("lkg-warm-up", os.MFD_CLOEXEC)
@@ -72,7 +90,6 @@ def warm_up(kernel: CellKernel) -> None:
     finally:
         os.close(snapshot_in)
         os.close(snapshot_out)
-    make_fresh(kernel)
 
 
 def _session(kernel: CellKernel) -> Session:

@@ -30,7 +30,7 @@ from lambda_kernel.child.cell import run_child
 from lambda_kernel.child.confined import Confined, fork_confined
 from lambda_kernel.child.kernel import CellKernel, build_kernel
 from lambda_kernel.child.stand_by import TAKEN, StandBy
-from lambda_kernel.child.warm_up import make_fresh, preload_module, run_warm_up, warm_up
+from lambda_kernel.child.warm_up import preload_module, warm_stand_by, warm_up
 from lambda_kernel.contract.cell_protocol import (
     FAILED_STATUS,
     Exited,
@@ -53,8 +53,6 @@ HAND_OVER_S = 0.5
 """How long a prepared child may take to accept a request before a new one is forked."""
 FRESH_HAND_OVER_S = 30.0
 """The same for a child that was forked for this very request."""
-
-STAND_BY_CELL = "1 + 1"
 
 
 class Zygote:
@@ -187,9 +185,7 @@ class Zygote:
     def _stand_by(self, sock: socket.socket, *, is_warm: bool) -> NoReturn:
         try:
             if is_warm:
-                # Touch what a cell touches, so that these pages are this process's own already.
-                run_warm_up(self._kernel, STAND_BY_CELL)
-                make_fresh(self._kernel)
+                warm_stand_by(self._kernel)
             pending = receive_request(sock)
             sock.send(TAKEN)
         except BaseException:  # noqa: BLE001  (no request came: nobody misses this process)

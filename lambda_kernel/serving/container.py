@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 CACHE_FOLDER = "/tmp/.lkg-cache"  # noqa: S108  (the only place with room on AWS Lambda)
 HANDLER_FOLDER = "/tmp/.lkg-handler"  # noqa: S108  (as bootstrap.py names it)
 CACHE_SHARE = 0.4
-CHUNK_SHARE = 0.125
+CHUNK_SHARE = 0.25
 DORMANT_SHARE = 0.25
 """Of the ephemeral storage, for HOMEs of scopes that are not served now."""
 

@@ -16,19 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import gateway_core, homes, isolation
+from tests.benchmarks import gateway_core, homes, isolation, state
 from tests.benchmarks.peers import fresh_kernel_s, stock_server
+from tests.benchmarks.rows import row
 from tests.integration.driver import Gateway, NotebookClient, a_gateway
 
 STEPS = (
     "receive", "admit", "plan", "invoke", "narrow", "rehydrate", "run", "persist", "publish",
 )  # fmt: skip
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def row(name: str, value: str, *notes: str) -> None:
-    """Print one line of the table."""
-    print(f"{name:<58} {value:>14}   {'   '.join(notes)}", flush=True)
 
 
 def p50_ms(action: Callable[[], object], count: int) -> float:
@@ -163,6 +159,7 @@ def main() -> None:
             many_kernels(gateway)
         homes.pandas(row, folder)
         isolation.measure(row, folder)
+        state.measure(row, folder)
 
 
 main()

@@ -107,6 +107,17 @@ class Components:
             self._union(root, (_DEFINITION, uid))
         self._follow_definitions()
 
+    def add_flat(self, root: Hashable, value: Any) -> None:
+        """Take a container that holds constants alone, as ``add`` does, without looking at them."""
+        self._parents.setdefault(root, root)
+        key = id(value)
+        if key in self._visited:
+            if type(value) is dict:
+                self.shared_dicts.add(key)
+            self._meet(root, self._visited[key])
+        else:
+            self._visited[key] = root
+
     def add_definition(self, uid: str) -> None:
         """Walk what a definition holds."""
         value = self._definitions.get(uid)

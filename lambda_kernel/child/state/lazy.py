@@ -7,7 +7,7 @@ its ``__builtins__``, which may be a dict with ``__missing__``.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Set
 from typing import Any
 
 _PATCHED = frozenset({"input", "display", "_", "get_ipython", "help", "exit", "quit"})
@@ -24,9 +24,9 @@ class LazyBuiltins(dict[str, Any]):
         load: returns the value of a stored name; raises KeyError where the name is not stored.
     """
 
-    def __init__(self, stored: Iterable[str], load: Callable[[str], Any]) -> None:
+    def __init__(self, stored: Set[str], load: Callable[[str], Any]) -> None:
         super().__init__(vars(builtins))
-        for name in (*_PATCHED, *stored):
+        for name in self.keys() & stored | _PATCHED:
             self.pop(name, None)
         self._load = load
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from lambda_kernel.child.state.index import Ref
-from lambda_kernel.child.state.memory import CHUNK_BYTES, Mapped
+from lambda_kernel.child.state.memory import CHUNK_BYTES
 from lambda_kernel.contract.cell_protocol import (
     MAX_CHANGED,
     NewObject,
@@ -70,13 +70,13 @@ class ObjectWriter:
         self._new.append(new)
         return new.id
 
-    def patch(self, mapped: Mapped, numbers: Iterable[int]) -> int:
-        """Write the chunks of an object that were changed; returns the id of the new object."""
+    def patch(self, base: int, body: memoryview, numbers: Iterable[int]) -> int:
+        """Write the chunks in which ``body`` differs from an object; returns the new one's id."""
         chunks = []
         for number in numbers:
             chunks.append((number, self._begin()))
-            self._append(mapped.view[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES])
-        patched = PatchedObject(id=self._take_id(), base=mapped.object_id, chunks=tuple(chunks))
+            self._append(body[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES])
+        patched = PatchedObject(id=self._take_id(), base=base, chunks=tuple(chunks))
         self._patched.append(patched)
         return patched.id
 

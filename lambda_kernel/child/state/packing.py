@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lambda_kernel.child.state.index import Index, Ref
+from lambda_kernel.child.state.memory import CHUNK_BYTES
 from lambda_kernel.child.state.objects import StoredObjects
 from lambda_kernel.child.state.output import LARGE_PICKLE_BYTES, ObjectWriter, Pack
 
 OPEN_PACK_BYTES = 64 * 1024
+OPEN_PACK_PICKLES = 256
 MIN_LIVE_SHARE = 0.25
 
 
@@ -31,12 +33,34 @@ class Packer:
         self.writer = writer
         self._small: list[tuple[bytes, Callable[[Ref], None]]] = []
 
-    def add(self, body: bytes, place: Callable[[Ref], None]) -> None:
-        """Store ``body``; ``place`` is called with where it is, at the latest by ``finish``."""
+    def add(self, body: bytes, place: Callable[[Ref], None], before: Ref | None = None) -> None:
+        """Store ``body``; ``place`` is called with where it is, at the latest by ``finish``.
+
+        Args:
+            body: a pickle.
+            place: takes its reference.
+            before: where the pickle is that it takes the place of.
+        """
         if len(body) >= LARGE_PICKLE_BYTES:
-            place(Ref(self.writer.write([body]), 0, len(body)))
+            place(Ref(self._add_large(body, before), 0, len(body)))
         else:
             self._small.append((body, place))
+
+    def _add_large(self, body: bytes, before: Ref | None) -> int:
+        if before is None or before.size_bytes != len(body) or before.offset:
+            return self.writer.write([body])
+        stored = self._objects.read(before)
+        starts = range(0, len(body), CHUNK_BYTES)
+        changed = [
+            number
+            for number, start in enumerate(starts)
+            if body[start : start + CHUNK_BYTES] != bytes(stored[start : start + CHUNK_BYTES])
+        ]
+        if not changed:
+            return before.object_id
+        if len(changed) == len(starts) or self._objects.size_of(before.object_id) != len(body):
+            return self.writer.write([body])
+        return self.writer.patch(before.object_id, memoryview(body), changed)
 
     def finish(self) -> set[int]:
         """Write the pack; returns the ids of the objects that the session needs."""
@@ -52,7 +76,8 @@ class Packer:
             number = pack.write(self.writer)
             for ref, place in placed:
                 place(ref._replace(object_id=number))
-            index.open_pack = number
+            index.open_pack = number if len(placed) <= OPEN_PACK_PICKLES else 0
+        index.settle(lambda stored: self.writer.write([stored]))
         return index.objects()
 
     def write_index(self) -> int:
@@ -78,7 +103,8 @@ class Packer:
     def _places(self, moving: set[int]) -> list[tuple[Ref, Callable[[Ref], None]]]:
         """Return references to some objects, and how to change each."""
         index = self._index
-        components = [c for c in index.components() if c.pickle.object_id in moving]
+        all_of_them = index.unsettled if moving == {index.open_pack} else index.components
+        components = [c for c in all_of_them() if c.pickle.object_id in moving]
         found: list[tuple[Ref, Callable[[Ref], None]]] = [(c.pickle, c.move_to) for c in components]
         found += [
             (ref, _setter(index.history, position))

@@ -88,11 +88,20 @@ class Session:
             if self._objects.index_id:
                 stored = self._objects.mapped(self._objects.index_id).view
                 self._index = Index.from_bytes(stored)
+                self._fetch_description()
                 self._index.read_by(PYTHON)
             self._index.next_object = max(self._index.next_object, self._objects.highest_id + 1)
             self._restore_settings()
         except (ValueError, IndexUnreadable, PagerError) as error:
             raise SnapshotUnreadable(str(error)) from error
+
+    def _fetch_description(self) -> None:
+        """Bring in, with one question, all that is read in every cell."""
+        index, objects = self._index, self._objects
+        settings = () if index.settings is None else (index.settings,)
+        ids = {ref.object_id for ref in (*settings, *index.history)}
+        objects.fetch(ids | {number for number, _ in index.settled_ids})
+        index.read_settled(lambda number: bytes(objects.mapped(number).view))
 
     def _restore_settings(self) -> None:
         shell, index = self._shell, self._index
@@ -110,7 +119,6 @@ class Session:
         self._before = dict(self._loader.table), dict(index.rows)
         settings: dict[str, Any] = {"randomness": {}}
         if index.settings is not None:
-            self._objects.fetch({ref.object_id for ref in (index.settings, *index.history)})
             settings = pickle.loads(self._objects.read(index.settings))
             for line in side_state.apply(self._baseline, settings["side"]):
                 sys.stderr.write(f"{line}\n")
@@ -118,13 +126,14 @@ class Session:
         for ref in index.history:
             self._history.add(pickle.loads(self._objects.read(ref)))
         self._history.apply(shell)
-        self._loader.load_names([name for name in self._loader.table if name.startswith("(")])
+        self._loader.load_names(index.side_names())
         side_state.apply_objects(self._baseline, self._side)
         for name, own in index.aliases.items():
             shell.user_ns[name] = shell.user_ns if own is None else shell.user_ns[own]
         if self._loader.table:
             lazy.install(
-                shell.user_ns, lazy.LazyBuiltins(self._loader.table, self._loader.load_variable)
+                shell.user_ns,
+                lazy.LazyBuiltins(self._loader.table.keys(), self._loader.load_variable),
             )
         self._randomness = settings["randomness"]
         randomness.apply(self._randomness, self._seeds)

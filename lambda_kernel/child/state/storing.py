@@ -12,7 +12,7 @@ from lambda_kernel.child.state.definitions import Definitions
 from lambda_kernel.child.state.dumping import Dumper, Pickled
 from lambda_kernel.child.state.index import Component, Index, Ref
 from lambda_kernel.child.state.loading import Loaded, Loader, is_as_copied
-from lambda_kernel.child.state.memory import Memory, address_of
+from lambda_kernel.child.state.memory import Mapped, Memory, address_of
 from lambda_kernel.child.state.packing import Packer
 
 
@@ -53,6 +53,8 @@ class Storing:
         self._values: dict[str, Any] = {}
         self._lost: dict[str, Loss] = {}
         self._stored: dict[int, Component] = {}
+        self._as_copied: set[str] = set()
+        self._written: dict[int, list[int]] = {}
         self._dumper: Dumper
 
     def store(self, values: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Loss]:
@@ -74,7 +76,10 @@ class Storing:
             ):
                 self._definitions.add(value)
         for name, value in changed.items():
-            walk.add(name, value)
+            if name in self._as_copied:
+                walk.add_flat(name, value)
+            else:
+                walk.add(name, value)
         for loaded in self._loader.loaded.values():
             for uid in loaded.component.definitions:
                 walk.add_definition(uid)
@@ -101,6 +106,7 @@ class Storing:
         """Keep components of constants that are the very objects that were loaded."""
         rest = dict(self._values)
         for loaded in self._loader.loaded.values():
+            self._compare(loaded.copies)
             names = loaded.component.names
             if loaded.component.definitions or not names or set(names) != loaded.constants.keys():
                 continue
@@ -112,6 +118,12 @@ class Storing:
                 for name in names:
                     del rest[name]
         return rest
+
+    def _compare(self, copies: Mapping[str, Any]) -> None:
+        """Note which large flat containers hold the very objects they held."""
+        for name, copy in copies.items():
+            if name in self._values and is_as_copied(self._values[name], copy):
+                self._as_copied.add(name)
 
     def _store_group(self, group: Sequence[Hashable]) -> None:
         names = [root for root in group if isinstance(root, str)]
@@ -127,7 +139,8 @@ class Storing:
         if loaded is not None and self._is_as_stored(loaded.component, names, own, pickled):
             self._index.put(loaded.component)
             return
-        self._write(number, names, own, pickled)
+        before = None if loaded is None else loaded.component.pickle
+        self._write(number, names, own, pickled, before)
 
     def _same_as_loaded(self, names: list[str], uids: list[str]) -> tuple[int, Loaded | None]:
         for number, loaded in self._candidates(names, uids):
@@ -153,10 +166,9 @@ class Storing:
         return self._roots
 
     def _is_untouched(self, loaded: Loaded, names: list[str]) -> bool:
-        """Return whether large flat containers hold the very objects they held."""
-        if not loaded.copies or set(names) != loaded.copies.keys():
+        if not names or loaded.component.definitions or set(names) != loaded.copies.keys():
             return False
-        return all(is_as_copied(self._values[name], loaded.copies[name]) for name in names)
+        return self._as_copied.issuperset(names)
 
     def _is_as_stored(
         self, component: Component, names: list[str], own: list[str], pickled: Pickled
@@ -171,7 +183,7 @@ class Storing:
 
     def _unchanged_object(self, buffer: memoryview) -> int:
         mapped = self._memory.find(address_of(buffer), buffer.nbytes)
-        if mapped is None or self._memory.written_chunks(mapped):
+        if mapped is None or self._written_chunks(mapped):
             return 0
         return mapped.object_id
 
@@ -192,6 +204,8 @@ class Storing:
 
     def _try_dump(self, own: list[str], names: list[str]) -> Pickled:
         pickled = self._dumper.dump(own, [self._values[name] for name in names])
+        # Code of the user's may run while something is pickled, and not before the next is.
+        self._written.clear()
         writer = self._packer.writer
         writer.check(pickled.body)
         for buffer in pickled.buffers:
@@ -199,7 +213,7 @@ class Storing:
             if mapped is None:
                 writer.check(buffer)
             else:
-                writer.check_chunks(buffer, self._memory.written_chunks(mapped))
+                writer.check_chunks(buffer, self._written_chunks(mapped))
         return pickled
 
     def _fails(self, own: list[str], name: str, failure: BaseException, count: int) -> bool:
@@ -216,7 +230,9 @@ class Storing:
     def _lose(self, name: str, error: BaseException) -> None:
         self._lost[name] = loss_of(name, self._values[name], error, self._cell)
 
-    def _write(self, number: int, names: list[str], own: list[str], pickled: Pickled) -> None:
+    def _write(
+        self, number: int, names: list[str], own: list[str], pickled: Pickled, before: Ref | None
+    ) -> None:
         buffers = [self._write_buffer(buffer) for buffer in pickled.buffers]
         component = Component.make(
             number=number,
@@ -230,22 +246,28 @@ class Storing:
         )
         self._index.put(component)
         self._index.foreign.pop(number, None)
-        self._packer.add(pickled.body, component.move_to)
+        self._packer.add(pickled.body, component.move_to, before)
 
     def _write_buffer(self, buffer: memoryview) -> int:
         mapped = self._memory.find(address_of(buffer), buffer.nbytes)
         if mapped is None:
             return self._packer.writer.write([buffer])
-        changed = self._memory.written_chunks(mapped)
+        changed = self._written_chunks(mapped)
         if not changed:
             return mapped.object_id
-        return self._packer.writer.patch(mapped, changed)
+        return self._packer.writer.patch(mapped.object_id, mapped.view, changed)
+
+    def _written_chunks(self, mapped: Mapped) -> list[int]:
+        found = self._written.get(mapped.object_id)
+        if found is None:
+            found = self._written[mapped.object_id] = self._memory.written_chunks(mapped)
+        return found
 
     def _lose_what_lacks_definitions(self) -> None:
         index = self._index
         while True:
             known = index.homes().keys()
-            lacking = [c for c in index.components() if c.uses and not known >= set(c.uses)]
+            lacking = [c for c in index.unsettled() if c.uses and not known >= set(c.uses)]
             if not lacking:
                 return
             for component in lacking:
@@ -261,7 +283,7 @@ class Storing:
         if not homes:
             return
         reached: set[int] = set()
-        stack = [component.number for component in index.components() if component.names]
+        stack = [component.number for component in index.unsettled() if component.names]
         while stack:
             number = stack.pop()
             if number not in reached:

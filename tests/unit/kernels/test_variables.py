@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from kernel_gateway.kernels.variables import VariablesUnreadable, read_index, variables_of
+from kernel_gateway.kernels.variables import (
+    VariablesUnreadable,
+    read_index,
+    settled_parts,
+    variables_of,
+)
 from kernel_gateway.objects import MemoryObjectStore
 from lambda_kernel.child.losses import Loss
 from lambda_kernel.child.state.index import Component, Index, Ref
@@ -64,6 +69,65 @@ def test_variables_come_by_name_with_the_lost_ones_among_them() -> None:
         },
         {"name": "z", "type": "list", "cell": 4, "bytes": 110, "carried": True},
     ]
+
+
+def test_what_has_settled_is_listed_with_the_rest() -> None:
+    plain: list[list[Any]] = [
+        [n, {f"v{n}": "int"}, None, [], [], [2, n, 10], [], 10, 4] for n in range(1, 1000)
+    ]
+    whole = Index(python="3.11", rows={row[0]: row for row in plain})
+    parts: dict[int, bytes] = {}
+
+    def write(stored: bytes) -> int:
+        parts[9] = stored
+        return 9
+
+    whole.settle(write)
+    whole.component(5).rename("v5", "w")
+
+    found = {each.name: each for each in read_index(settled(whole), parts)}
+    assert settled_parts(settled(whole)) == [9]
+    assert found.keys() == {f"v{n}" for n in range(1, 1000) if n != 5} | {"w"}
+    assert found["v6"].to_dict() == {
+        "name": "v6", "type": "int", "cell": 4, "bytes": 10, "carried": True
+    }  # fmt: skip
+
+
+def settled(whole: Index) -> bytes:
+    whole.settle(lambda _: 0)
+    return whole.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("part", "gone"),
+    [
+        (b"[]", []),
+        (b"{}", []),
+        (b'{"names":"a","numbers":[[1,9000000000]],"types":[],"rest":"[]"}', []),
+        (b'{"names":"a","numbers":[[1,1]],"types":[],"rest":"[[0],[2],[0],[9],[1]]"}', []),
+        (b'{"names":"a","numbers":[[1,1]],"types":["int"],"rest":"[[0],[2],[0],[9]]"}', []),
+        (b'{"names":"a","numbers":[[1,1]],"types":["int"],"rest":"5"}', []),
+        (b'{"names":"a","numbers":[[1,1]],"types":["int"],"rest":"[]"}', [[]]),
+    ],
+)
+def test_a_settled_part_that_makes_no_sense_is_refused(part: bytes, gone: Any) -> None:
+    data = {"v": 2, "components": [], "lost": {}, "settled": [[9, gone]]}
+    with pytest.raises(VariablesUnreadable):
+        read_index(json.dumps(data).encode(), {9: part})
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_settled_part_that_is_not_there_is_refused(count: int) -> None:
+    parts = [[number, []] for number in range(count)]
+    data = {"v": 2, "components": [], "lost": {}, "settled": parts}
+    with pytest.raises(VariablesUnreadable):
+        read_index(json.dumps(data).encode())
+
+
+def test_a_description_in_very_many_parts_is_refused() -> None:
+    data = {"v": 2, "components": [], "lost": {}, "settled": [[n, []] for n in range(100)]}
+    with pytest.raises(VariablesUnreadable, match="too large"):
+        settled_parts(json.dumps(data).encode())
 
 
 def test_the_display_hooks_own_names_are_no_variables() -> None:
