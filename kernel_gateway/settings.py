@@ -266,6 +266,12 @@ def identity_tables(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _check_traits(table: Mapping[str, Any], path: Path) -> None:
+    unknown = sorted(table.keys() - set(KernelGateway.class_trait_names(config=True)))
+    if unknown:
+        raise ConfigError(f"{path}: [KernelGateway] has no {unknown[0]}")
+
+
 def config_of_toml(tables: Mapping[str, Any], path: Path) -> Config:
     """Return a TOML configuration as traitlets configuration.
 
@@ -280,6 +286,8 @@ def config_of_toml(tables: Mapping[str, Any], path: Path) -> Config:
         if name in {"identity", "environment"}:
             config.KernelGateway[name] = _array_of_tables(tables, name, path)
         elif isinstance(value, dict) and name[:1].isupper():
+            if name == KernelGateway.__name__:
+                _check_traits(value, path)
             config[name].merge(Config(value))
         else:
             raise ConfigError(

@@ -191,8 +191,8 @@ def _lost(losses: dict[str, Any]) -> Iterator[Variable]:
 
 
 def _is_shown(name: str) -> bool:
-    """Return whether a name is one of the user's: not ``_``, nor the display hook's own."""
-    return len(name) <= MAX_NAME_CHARACTERS and name not in HIDDEN_NAMES and name[:1] != "<"
+    """Return whether a name is one of the user's: not ``_``, nor IPython's own."""
+    return len(name) <= MAX_NAME_CHARACTERS and name not in HIDDEN_NAMES and name[:1] not in "<("
 
 
 def _short(text: object) -> str:

@@ -61,6 +61,8 @@ class CellDisplayHook(ZMQShellDisplayHook):
     def update_user_ns(self, result: Any) -> None:
         """Make ``result`` the newest output."""
         shell: Any = self.shell
+        if result is shell.user_ns["_oh"]:
+            return
         unders = [] if shell.stored is None else entries.shift(shell.stored)
         super().update_user_ns(result)  # type: ignore[no-untyped-call]
         for name in unders:

@@ -65,9 +65,10 @@ def loss_of(name: str, value: object, error: BaseException, cell: int) -> Loss:
             type=type_name(value),
             cell=cell,
             why=f"it holds {article} {type_name(inner)}: {why}",
-            hint=refusal.hint.replace("{name}", "x") if refusal.hint else "",
+            hint="" if "{name}" in refusal.hint else refusal.hint,
         )
-    hint = refusal.hint.replace("{name}", name)
+    is_output = name.startswith("Out[") and "{name}" in refusal.hint
+    hint = "" if is_output else refusal.hint.replace("{name}", name)
     return Loss(type=type_name(value), cell=cell, why=why, hint=hint)
 
 
@@ -86,7 +87,7 @@ def story(name: str, loss: Loss) -> str:
     hint = f", or: {loss.hint}" if loss.hint else ""
     return (
         f"'{name}' was {article} {loss.type} made in In[{loss.cell}]. Every cell runs in a fresh "
-        f"process and {loss.why}; {again}{hint}."
+        f"process, and this was not carried: {loss.why}; {again}{hint}."
     )
 
 

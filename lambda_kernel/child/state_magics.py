@@ -51,7 +51,7 @@ def table(shell: Any) -> str:
     stored: Loader = shell.stored
     rows: list[Sequence[str]] = []
     for component in sorted(stored.index.components(), key=lambda each: -each.size_bytes):
-        for name in sorted(filter(entries.label, component.names)):
+        for name in sorted(filter(entries.variable, component.names)):
             is_loaded = "" if name in stored.table else "yes"
             size = shown_size(component.size_bytes)
             carried = "cannot be read" if component.number in stored.broken else "yes"
@@ -99,7 +99,7 @@ def why(shell: Any, name: str) -> str:
     if component.number in stored.broken:
         lines.append(stored.broken[component.number].why)
         lines.append(f"%state export {name} writes its bytes to a file")
-    others = sorted(set(filter(entries.label, component.names)) - {name})
+    others = sorted(set(filter(entries.variable, component.names)) - {name})
     if others:
         lines.append(f"it shares objects with {_listed(others)}: they are stored as one")
     uses, users = _uses(stored, component), _users(stored, component)
@@ -164,7 +164,7 @@ def _users(stored: Loader, component: Component) -> list[str]:
 
 
 def _titles(component: Component) -> Iterable[str]:
-    return list(filter(entries.label, component.names)) or ["a definition without a name"]
+    return list(filter(entries.variable, component.names)) or ["a definition without a name"]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ def test_without_any_configuration_one_user_has_a_random_token() -> None:
     first, second = load(), load()
     assert first.token is not None
     assert first.token != second.token
-    assert first.identities.identify(first.token) == Identity(user="local")
+    assert first.identities.identify(first.token) == Identity(user="local", admin=True)
     assert list(first.environments) == ["lambda-python"]
     assert first.state_dir.name == "lambda-kernel-gateway"
 

@@ -59,7 +59,13 @@ def bind(shell: Any, name: str, value: Any) -> None:
     """Put a value that was stored under ``name`` where it belongs."""
     if name.startswith("Out["):
         number = int(name[4:-1])
-        shell.user_ns["_oh"][number] = value
+        outputs = shell.user_ns["_oh"]
+        is_last = not outputs or number > next(reversed(outputs))
+        outputs[number] = value
+        if not is_last:
+            ordered = sorted(outputs.items())
+            outputs.clear()
+            outputs.update(ordered)
         shell.push({f"_{number}": value}, interactive=False)
     elif name.startswith("<"):
         setattr(shell.displayhook, name[1:-1], value)
@@ -98,6 +104,11 @@ def shift(stored: Loader) -> list[str]:
 def label(name: str) -> str | None:
     """Return what the user knows a name as; None where it is another name of something."""
     return None if name in UNDERS or name.startswith("<") else name
+
+
+def variable(name: str) -> str | None:
+    """Return the name of what the user calls a variable; None for anything else."""
+    return None if name.startswith("(") else label(name)
 
 
 def _is_output(name: str, value: Any, namespace: dict[str, Any]) -> bool:

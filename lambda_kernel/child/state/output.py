@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+from lambda_kernel.child.rehydrators import NotCarried
 from lambda_kernel.child.state.index import Ref
 from lambda_kernel.child.state.memory import CHUNK_BYTES
 from lambda_kernel.contract.cell_protocol import (
@@ -22,7 +23,7 @@ LARGE_PICKLE_BYTES = 1024 * 1024
 """A larger pickle is an object of its own."""
 
 
-class SecretFound(Exception):
+class SecretFound(NotCarried):
     """A variable holds the value of a connector's secret, which is never stored."""
 
 
@@ -52,7 +53,10 @@ class ObjectWriter:
         """Search ``body`` for secrets (raises SecretFound)."""
         for name, value in self._secrets.items():
             if _contains(body, value):
-                raise SecretFound(f"it holds the value of {name}")
+                raise SecretFound(
+                    f"it holds the value of {name}, and secrets are never stored",
+                    f"os.environ[{name!r}] in the cell that uses it",
+                )
 
     def check_chunks(self, body: memoryview, numbers: Iterable[int]) -> None:
         """Search those chunks of ``body`` that were written to (raises SecretFound)."""

@@ -182,7 +182,7 @@ class Session:
         )
         lost = storing.store(values, shell.user_ns)
         changes = index.changes_since(*self._before) | dict.fromkeys(lost, "lost")
-        index.changed = {name: what for name, what in changes.items() if entries.label(name)}
+        index.changed = {name: what for name, what in changes.items() if entries.variable(name)}
         self._check_size()
         for name, loss in lost.items():
             tell(name, loss)

@@ -19,6 +19,13 @@ def test_variables_survive_three_cells(notebook: Notebook) -> None:
     assert result.names == {"x": "list"}
 
 
+def test_showing_all_outputs_is_no_output(notebook: Notebook) -> None:
+    notebook.run("41 + 1", "'b'", "pass")
+
+    assert notebook.run("Out").text == "{1: 42, 2: 'b'}"
+    assert notebook.run("_, __").text == "('b', 42)"
+
+
 def test_a_deleted_variable_stays_deleted(notebook: Notebook) -> None:
     notebook.run("x = 1", "del x")
 
