@@ -95,6 +95,17 @@ def test_a_command_waits_for_a_gateway_that_is_starting(tmp_path: Path) -> None:
         assert starting.wait(20) == 0
 
 
+def test_the_only_user_may_collect_garbage(gateway: Gateway) -> None:
+    done = subprocess.run(
+        [COMMAND, "gc", "--dry-run", "--state-dir", str(gateway.state_dir)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_second_gateway_on_the_same_state_refuses_in_words(gateway: Gateway) -> None:
     second = subprocess.run(
         [COMMAND, "--port", "0", "--state-dir", str(gateway.state_dir)],
