@@ -8,6 +8,9 @@ from typing import Any
 from lambda_kernel.child.side_state.carrier import LibrarySettings
 
 
+_COLORMAP = "(colormap)"
+
+
 class MatplotlibParameters(LibrarySettings):
     """``rcParams``."""
 
@@ -16,6 +19,11 @@ class MatplotlibParameters(LibrarySettings):
     def read(self, module: Any) -> dict[str, Any]:
         """Return all of them but the backend, which is not looked for before it is needed."""
         parameters = dict(dict.items(module.rcParams))
+        name = parameters.get("image.cmap")
+        registered = module.colormaps
+        if name in registered and name not in getattr(registered, "_builtin_cmaps", registered):
+            # Another library has registered it, which the next cell may not import.
+            parameters = {_COLORMAP: registered[name], **parameters}
         backend = parameters.pop("backend", None)
         if isinstance(backend, str) and backend != os.environ.get("MPLBACKEND"):
             parameters["backend"] = backend
@@ -23,7 +31,10 @@ class MatplotlibParameters(LibrarySettings):
 
     def write(self, module: Any, key: str, value: Any) -> None:
         """Set one."""
-        module.rcParams[key] = value
+        if key == _COLORMAP:
+            module.colormaps.register(value, force=True)
+        else:
+            module.rcParams[key] = value
 
 
 class PandasOptions(LibrarySettings):

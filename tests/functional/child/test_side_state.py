@@ -232,3 +232,15 @@ def test_names_of_pylab_are_there_in_later_cells(notebook: Notebook) -> None:
     notebook.run("%pylab inline", "pass")
 
     assert notebook.run("linspace(0, 1, 3).tolist()").text == "[0.0, 0.5, 1.0]"
+
+
+def test_a_colormap_that_another_library_registered_is_there(notebook: Notebook) -> None:
+    notebook.run(
+        "import matplotlib, matplotlib.colors as c\n"
+        "matplotlib.colormaps.register(c.ListedColormap(['red', 'blue'], 'ours'))\n"
+        "matplotlib.rcParams['image.cmap'] = 'ours'",
+        "pass",
+    )
+
+    code = "import matplotlib\nmatplotlib.colormaps[matplotlib.rcParams['image.cmap']].colors"
+    assert notebook.run(code).text == "['red', 'blue']"
