@@ -134,13 +134,13 @@ class Configured:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._before = {type(part).__name__: _traits(part) for part in shell.configurables}
+        self._before = {type(part).__name__: _traits(part) for part in _parts(shell)}
         self._config_before = self._waiting()
 
     def collect(self) -> dict[str, dict[str, Any]] | None:
         """Return what differs, by class and trait."""
         changed: dict[str, dict[str, Any]] = {}
-        for part in self._shell.configurables:
+        for part in _parts(self._shell):
             name = type(part).__name__
             before = self._before.get(name, {})
             now = _traits(part)
@@ -186,7 +186,12 @@ class Configured:
             self._shell.run_line_magic("matplotlib", "inline")
 
     def _part(self, name: str) -> Any:
-        return next((p for p in self._shell.configurables if type(p).__name__ == name), None)
+        return next((p for p in _parts(self._shell) if type(p).__name__ == name), None)
+
+
+def _parts(shell: Any) -> list[Any]:
+    # %precision and %pprint set a formatter.
+    return [*shell.configurables, *shell.display_formatter.formatters.values()]
 
 
 def _traits(part: Any) -> dict[str, Any]:

@@ -83,10 +83,9 @@ class Storing:
         for loaded in self._loader.loaded.values():
             for uid in loaded.component.definitions:
                 walk.add_definition(uid)
-        self._dumper = Dumper(
-            self._definitions, namespace, self._by_reference, walk.base_users, walk.shared_dicts
-        )
-        for group in walk.groups():
+        groups = walk.groups()
+        self._dumper = Dumper(self._definitions, namespace, self._by_reference, walk)
+        for group in groups:
             self._store_group(group)
         self._lose_what_lacks_definitions()
         self._drop_unreachable()
