@@ -30,6 +30,7 @@ from lambda_kernel.child.side_state.shell import (
     Aliases,
     Configured,
     Extensions,
+    Formatters,
     Magics,
     Rehydrators,
 )
@@ -80,7 +81,7 @@ class Baseline:
                 Aliases(shell),
                 Configured(shell),
             ),
-            object_carriers=(logging_carrier, Magics(shell), Rehydrators()),
+            object_carriers=(logging_carrier, Magics(shell), Formatters(shell), Rehydrators()),
         )
 
 

@@ -127,6 +127,52 @@ class Magics:
         return top not in (extensions | {"IPython", "ipykernel", "lambda_kernel"})
 
 
+class Formatters:
+    """How results of a type are shown, and what changes source before it runs."""
+
+    name = "formatters"
+
+    def __init__(self, shell: Any) -> None:
+        self._formatters = shell.display_formatter.formatters
+        self._lists = {
+            "cleanup": shell.input_transformers_cleanup,
+            "post": shell.input_transformers_post,
+            "ast": shell.ast_transformers,
+        }
+        self._before = {key: list(found) for key, found in self._lists.items()}
+
+    def collect_objects(self) -> dict[str, Any]:
+        """Return what the session registered."""
+        objects: dict[str, Any] = {}
+        for mime, formatter in self._formatters.items():
+            for kind in ("type_printers", "deferred_printers"):
+                printers = getattr(formatter, kind).items()
+                own = [(of, show) for of, show in printers if _is_of_session(show)]
+                if own:
+                    objects[f"{kind} {mime}"] = own
+        for key, found in self._lists.items():
+            new = [item for item in found if item not in self._before[key]]
+            own = [item for item in new if _is_of_session(item)]
+            if own:
+                objects[key] = own
+        return objects
+
+    def apply_objects(self, objects: Mapping[str, Any]) -> None:
+        """Register it."""
+        for key, found in objects.items():
+            kind, _, mime = key.partition(" ")
+            if mime:
+                getattr(self._formatters[mime], kind).update(found)
+            else:
+                self._lists[key].extend(found)
+
+
+def _is_of_session(function: Any) -> bool:
+    owner = getattr(function, "__self__", function)
+    of = owner if hasattr(owner, "__qualname__") else type(owner)
+    return getattr(of, "__module__", None) == "__main__"
+
+
 class Configured:
     """``%config``: traits of the shell and its parts."""
 

@@ -9,6 +9,7 @@ from lambda_kernel.child.losses import Loss, loss_of, type_name
 from lambda_kernel.child.state import entries
 from lambda_kernel.child.state.components import Components, is_constant
 from lambda_kernel.child.state.definitions import Definitions
+from lambda_kernel.child.state.depth import at_any_depth
 from lambda_kernel.child.state.dumping import Dumper, Pickled
 from lambda_kernel.child.state.index import Component, Index, Ref
 from lambda_kernel.child.state.loading import Loaded, Loader, is_as_copied
@@ -202,7 +203,8 @@ class Storing:
         return [], None
 
     def _try_dump(self, own: list[str], names: list[str]) -> Pickled:
-        pickled = self._dumper.dump(own, [self._values[name] for name in names])
+        values = [self._values[name] for name in names]
+        pickled = at_any_depth(lambda: self._dumper.dump(own, values))
         # Code of the user's may run while something is pickled, and not before the next is.
         self._written.clear()
         writer = self._packer.writer
