@@ -245,7 +245,9 @@ class Components:
 
     def _pandas_parts(self, root: Hashable, value: Any) -> list[Any]:
         if ".internals" in type(value).__module__:
-            return [p for values in getattr(value, "arrays", ()) for p in self._in_frame(root, values)]
+            return [
+                p for values in getattr(value, "arrays", ()) for p in self._in_frame(root, values)
+            ]
         pandas = sys.modules["pandas"]
         extensions = pandas.api.extensions
         leaves = (pandas.Index, extensions.ExtensionArray, extensions.ExtensionDtype)

@@ -80,6 +80,8 @@ class Loader:
         self._recompiler = recompiler
         self._lock = threading.RLock()
         self._is_closed = False
+        self.sources: list[str] = []
+        """What ran here."""
         self._arrays_own = False
         self._homes = index.homes()
         self.table = index.stored_names()
@@ -118,6 +120,7 @@ class Loader:
 
     def load_for(self, source: str) -> None:
         """Load what a cell may read; what cannot be fetched raises when the cell reads it."""
+        self.sources.append(source)
         if not self.table:
             return
         # Only an array that owns its memory can be resized; others stay maps of what is stored.

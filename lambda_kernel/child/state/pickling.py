@@ -249,14 +249,12 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _reduce_array(self, array: Any) -> Any:
         owner = array if id(array) in self._lone_arrays else arrays.memory_owner(array)
         if arrays.is_map_of_file(owner):
-            made = arrays.reduce_map(array) if owner is array else arrays.reduce_view(array, owner)
-            return made
+            return arrays.reduce_map(array) if owner is array else arrays.reduce_view(array, owner)
         if owner is not array and id(owner) in self._shared_memory:
             return arrays.reduce_view(array, self._apart(owner))
         if arrays.has_attributes(array):
             return arrays.reduce_with_attributes(array)
         return NotImplemented
-
 
     def _apart(self, owner: Any) -> Any:
         """Return what stands for the owner of views, where the owner itself is a frame's own."""
