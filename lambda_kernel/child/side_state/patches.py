@@ -11,7 +11,7 @@ from typing import Any
 
 from lambda_kernel.child.side_state.imports import when_imported
 
-_OF_THE_PROCESS = frozenset({"__main__", "sys", "builtins"})
+_OF_THE_PROCESS = frozenset({"__main__", "sys"})
 _WATCHED = {"pandas": ("DataFrame", "Series", "Index")}
 """Classes that libraries and users add attributes to by calls (accessors, ``tqdm.pandas()``)."""
 
