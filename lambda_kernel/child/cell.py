@@ -183,7 +183,7 @@ def _prepare(
 
 
 def _handle(kernel: CellKernel, message: dict[str, Any], interrupts: process.Interrupts) -> None:
-    loop = asyncio.new_event_loop()
+    loop = _make_loop()
     asyncio.set_event_loop(loop)
     kernel.start_request(loop)
     kernel.begin_message(message)
@@ -195,6 +195,16 @@ def _handle(kernel: CellKernel, message: dict[str, Any], interrupts: process.Int
         _reply_interrupted(kernel, message, interrupt)
     finally:
         interrupts.ignore()
+
+
+def _make_loop() -> asyncio.AbstractEventLoop:
+    # It logs that it was made, which is no news in each cell of a session that logs everything.
+    logger = logging.getLogger("asyncio")
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        return asyncio.new_event_loop()
+    finally:
+        logger.disabled = was_disabled
 
 
 def _reply_interrupted(

@@ -42,6 +42,7 @@ from lambda_kernel.child.state_magics import StateMagics  # noqa: E402
 logger = logging.getLogger(__name__)
 
 _NO_HOME = "/nonexistent"
+_MACROS = ("IPython.core.macro.Macro", "IPython.macro.Macro")
 _FIRST_WORD = re.compile(r"\s*([^\W\d]\w*)")
 INLINE_BACKENDS = (None, "", "inline", "agg", "asyncio")
 
@@ -101,8 +102,10 @@ class CellShell(ZMQInteractiveShell):
     def transform_cell(self, raw_cell: str) -> str:
         """Transform a cell; a variable hides a magic of the same name also where it is stored."""
         word = _FIRST_WORD.match(raw_cell)
-        if self.stored is not None and word and self.find_magic(word[1]):  # type: ignore[no-untyped-call]
-            self.stored.load_names([word[1]])
+        if self.stored is not None and word:
+            is_magic = self.find_magic(word[1])  # type: ignore[no-untyped-call]
+            if is_magic or self.stored.type_of(word[1]) in _MACROS:
+                self.stored.load_names([word[1]])
         return str(super().transform_cell(raw_cell))  # type: ignore[no-untyped-call]
 
     async def run_cell_async(

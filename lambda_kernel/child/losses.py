@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -96,8 +97,15 @@ def tell(name: str, loss: Loss) -> None:
     sys.stderr.write(notice(name, loss))
 
 
+def is_too_deep(error: BaseException) -> bool:
+    """Return whether an error of pickling says that the stack was too small."""
+    if isinstance(error, RecursionError):
+        return True
+    return isinstance(error, pickle.PicklingError) and "deep recursion" in str(error)
+
+
 def _why(error: BaseException) -> str:
-    if isinstance(error, RecursionError) or "excessively deep recursion" in str(error):
+    if is_too_deep(error):
         return "it is nested too deeply to be stored"
     if isinstance(error, ModuleNotFoundError):
         return f"the module {error.name!r} cannot be imported"

@@ -21,7 +21,7 @@ _TOGETHER = {
 
 def parts_of(value: Any, referents: Callable[[Any], list[Any]]) -> list[Any]:
     """Return the objects that ``value`` may share with others."""
-    if isinstance(value, weakref.finalize):
+    if issubclass(type(value), weakref.finalize):
         return [value.peek()]
     top = str(type(value).__module__).partition(".")[0]
     return [] if top in _LEAVES else referents(value)

@@ -26,10 +26,12 @@ from lambda_kernel.child.side_state.libraries import (
     PandasOptions,
 )
 from lambda_kernel.child.side_state.log_setup import LogSetup
+from lambda_kernel.child.side_state.patches import Patches
 from lambda_kernel.child.side_state.shell import (
     Aliases,
     Configured,
     Extensions,
+    Formatters,
     Magics,
     Rehydrators,
 )
@@ -44,11 +46,13 @@ class Baseline:
 
     Attributes:
         environment: as the request gave it.
+        patches: what cells assign in modules; also one of the object carriers.
         carriers: in the order they are applied: what finds modules before what imports them.
         object_carriers: of what only the session's pickles can hold.
     """
 
     environment: Mapping[str, str]
+    patches: Patches
     carriers: tuple[Carrier, ...]
     object_carriers: tuple[ObjectCarrier, ...]
 
@@ -61,9 +65,10 @@ class Baseline:
             shell: the IPython shell.
         """
         environment = dict(os.environ)
-        logging_carrier = LogSetup()
+        logging_carrier, patches = LogSetup(), Patches(shell)
         return cls(
             environment=environment,
+            patches=patches,
             carriers=(
                 Environment(environment),
                 ImportPath(tuple(sys.path)),
@@ -80,7 +85,13 @@ class Baseline:
                 Aliases(shell),
                 Configured(shell),
             ),
-            object_carriers=(logging_carrier, Magics(shell), Rehydrators()),
+            object_carriers=(
+                patches,
+                logging_carrier,
+                Magics(shell),
+                Formatters(shell),
+                Rehydrators(),
+            ),
         )
 
 

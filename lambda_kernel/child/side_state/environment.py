@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,6 +46,8 @@ class Environment:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+        if "TZ" in carried:
+            time.tzset()
         return []
 
 

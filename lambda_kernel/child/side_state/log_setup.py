@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _OWN = "lambda_kernel"
+_FILTERS = "filters"
 _Settings = tuple[int, bool, bool]
 _UNSET: _Settings = (logging.NOTSET, True, False)
 
@@ -22,6 +23,7 @@ class LogSetup:
         self._handlers = {id(h) for _, logger in _loggers() for h in logger.handlers}
         self._disable = logging.root.manager.disable
         self._captures = _captures_warnings()
+        self._names = dict(logging._levelToName)
 
     def collect(self) -> dict[str, Any] | None:
         """Return levels that differ."""
@@ -35,6 +37,9 @@ class LogSetup:
             carried["disable"] = logging.root.manager.disable
         if _captures_warnings() != self._captures:
             carried["captures"] = _captures_warnings()
+        names = {k: v for k, v in logging._levelToName.items() if self._names.get(k) != v}
+        if names:
+            carried["names"] = names
         return carried or None
 
     def apply(self, carried: dict[str, Any]) -> list[str]:
@@ -43,6 +48,8 @@ class LogSetup:
             logger = logging.getLogger(name)
             logger.setLevel(level)
             logger.propagate, logger.disabled = propagate, disabled
+        for level, name in carried.get("names", {}).items():
+            logging.addLevelName(level, name)
         if "disable" in carried:
             logging.disable(carried["disable"])
         if "captures" in carried:
@@ -50,12 +57,14 @@ class LogSetup:
         return []
 
     def collect_objects(self) -> dict[str, Any]:
-        """Return handlers that were added, by the name of the logger.
+        """Return handlers and filters that were added, by the name of the logger.
 
         A library adds its own again when it is imported again.
         """
-        added = {}
+        added: dict[str, Any] = {}
         for name, logger in _loggers():
+            if logger.filters and (name == "root" or name.partition(".")[0] not in sys.modules):
+                added[f"{name} {_FILTERS}"] = logger.filters
             handlers = [h for h in logger.handlers if id(h) not in self._handlers]
             handlers = [h for h in handlers if not isinstance(h, logging.NullHandler)]
             if handlers and (name == "root" or name.partition(".")[0] not in sys.modules):
@@ -64,10 +73,12 @@ class LogSetup:
 
     def apply_objects(self, objects: Mapping[str, Any]) -> None:
         """Add them."""
-        for name, handlers in objects.items():
+        for key, handlers in objects.items():
+            name = key.removesuffix(f" {_FILTERS}")
             logger = logging.getLogger(None if name == "root" else name)
+            add = logger.addFilter if name != key else logger.addHandler
             for handler in handlers:
-                logger.addHandler(handler)
+                add(handler)
 
 
 def _captures_warnings() -> bool:

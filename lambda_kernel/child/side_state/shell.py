@@ -127,6 +127,52 @@ class Magics:
         return top not in (extensions | {"IPython", "ipykernel", "lambda_kernel"})
 
 
+class Formatters:
+    """How results of a type are shown, and what changes source before it runs."""
+
+    name = "formatters"
+
+    def __init__(self, shell: Any) -> None:
+        self._formatters = shell.display_formatter.formatters
+        self._lists = {
+            "cleanup": shell.input_transformers_cleanup,
+            "post": shell.input_transformers_post,
+            "ast": shell.ast_transformers,
+        }
+        self._before = {key: list(found) for key, found in self._lists.items()}
+
+    def collect_objects(self) -> dict[str, Any]:
+        """Return what the session registered."""
+        objects: dict[str, Any] = {}
+        for mime, formatter in self._formatters.items():
+            for kind in ("type_printers", "deferred_printers"):
+                printers = getattr(formatter, kind).items()
+                own = [(of, show) for of, show in printers if _is_of_session(show)]
+                if own:
+                    objects[f"{kind} {mime}"] = own
+        for key, found in self._lists.items():
+            new = [item for item in found if item not in self._before[key]]
+            own = [item for item in new if _is_of_session(item)]
+            if own:
+                objects[key] = own
+        return objects
+
+    def apply_objects(self, objects: Mapping[str, Any]) -> None:
+        """Register it."""
+        for key, found in objects.items():
+            kind, _, mime = key.partition(" ")
+            if mime:
+                getattr(self._formatters[mime], kind).update(found)
+            else:
+                self._lists[key].extend(found)
+
+
+def _is_of_session(function: Any) -> bool:
+    owner = getattr(function, "__self__", function)
+    of = owner if hasattr(owner, "__qualname__") else type(owner)
+    return getattr(of, "__module__", None) == "__main__"
+
+
 class Configured:
     """``%config``: traits of the shell and its parts."""
 
@@ -134,13 +180,13 @@ class Configured:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._before = {type(part).__name__: _traits(part) for part in shell.configurables}
+        self._before = {type(part).__name__: _traits(part) for part in _parts(shell)}
         self._config_before = self._waiting()
 
     def collect(self) -> dict[str, dict[str, Any]] | None:
         """Return what differs, by class and trait."""
         changed: dict[str, dict[str, Any]] = {}
-        for part in self._shell.configurables:
+        for part in _parts(self._shell):
             name = type(part).__name__
             before = self._before.get(name, {})
             now = _traits(part)
@@ -186,7 +232,12 @@ class Configured:
             self._shell.run_line_magic("matplotlib", "inline")
 
     def _part(self, name: str) -> Any:
-        return next((p for p in self._shell.configurables if type(p).__name__ == name), None)
+        return next((p for p in _parts(self._shell) if type(p).__name__ == name), None)
+
+
+def _parts(shell: Any) -> list[Any]:
+    # %precision and %pprint set a formatter.
+    return [*shell.configurables, *shell.display_formatter.formatters.values()]
 
 
 def _traits(part: Any) -> dict[str, Any]:

@@ -73,7 +73,6 @@ _ATOMIC_TYPES: frozenset[type] = frozenset(
     }
 )
 _BOUND_TYPES = (types.BuiltinFunctionType, types.MethodWrapperType)
-_PANDAS_LEAVES = ("pandas.core.", "pandas.")
 
 
 class Components:
@@ -97,6 +96,10 @@ class Components:
         """Id of the owner of an array's memory to the number of arrays that were met on it."""
         self.shared_dicts: set[int] = set()
         """Ids of dicts that were met more than once."""
+        self.lone_blocks: set[int] = set()
+        """Ids of arrays inside frames that are stored as copies: the frames copy on write."""
+        self._blocks: dict[int, list[tuple[Hashable, int]]] = {}
+        """Id of the owner of memory to roots and ids of the arrays that frames have on it."""
 
     def add(self, root: Hashable, value: Any) -> None:
         """Walk what ``value`` holds on behalf of ``root``."""
@@ -128,6 +131,7 @@ class Components:
 
     def groups(self) -> list[list[Hashable]]:
         """Return the components, each a list of roots in the order they were added."""
+        self._merge_frames_with_arrays()
         self._merge_cycles()
         found: dict[Hashable, list[Hashable]] = {}
         for root in self._parents:
@@ -156,12 +160,13 @@ class Components:
         cls = type(value)
         if cls in _ATOMIC_TYPES:
             return
-        if isinstance(value, type) or cls is types.FunctionType:
+        # The type is asked, never the value: its ``__class__`` may be anyone's code.
+        if issubclass(cls, type) or cls is types.FunctionType:
             self._visit_definable(root, value, following)
             return
         if cls in (tuple, frozenset) and is_constant(value):
             return
-        if isinstance(value, enum.Enum):
+        if issubclass(cls, enum.Enum):
             # A member is found through its class, which holds it.
             following.append(cls)
             return
@@ -181,7 +186,7 @@ class Components:
 
     def _visit_definable(self, root: Hashable, value: Any, following: list[Any]) -> None:
         uid = self._definitions.uid_of(value)
-        if uid is None and isinstance(value, type) and self._definitions.is_own_class(value):
+        if uid is None and issubclass(type(value), type) and self._definitions.is_own_class(value):
             uid = self._definitions.add(value)
         if uid is not None:
             self._refer(root, uid, value)
@@ -209,14 +214,14 @@ class Components:
         cls = type(value)
         if cls in _BOUND_TYPES:
             return [value.__self__]
-        if isinstance(value, types.ModuleType):
+        if issubclass(cls, types.ModuleType):
             return [] if sys.modules.get(value.__name__) is value else [vars(value)]
         module: Any = cls.__module__
-        if isinstance(module, str) and module.startswith(_PANDAS_LEAVES):
-            return _pandas_parts(value)
+        if isinstance(module, str) and module.partition(".")[0] == "pandas":
+            return self._pandas_parts(root, value)
         if is_array(value):
             return self._array_parts(root, value)
-        if cls is weakref.ref or isinstance(value, weakref.ref):
+        if issubclass(cls, weakref.ref):
             return [value()]
         if cls is types.MethodType:
             return [value.__self__, value.__func__]
@@ -237,6 +242,34 @@ class Components:
                 self._visited[key] = root
                 self._kept.append(owner)
         return [getattr(array, "__dict__", None), *_objects_in(array)]
+
+    def _pandas_parts(self, root: Hashable, value: Any) -> list[Any]:
+        if ".internals" in type(value).__module__:
+            return [
+                p for values in getattr(value, "arrays", ()) for p in self._in_frame(root, values)
+            ]
+        pandas = sys.modules["pandas"]
+        extensions = pandas.api.extensions
+        leaves = (pandas.Index, extensions.ExtensionArray, extensions.ExtensionDtype)
+        return [] if isinstance(value, leaves) else gc.get_referents(value)
+
+    def _in_frame(self, root: Hashable, values: Any) -> list[Any]:
+        if not is_array(values):
+            return []
+        owner = memory_owner(values)
+        self._kept.append(owner)
+        self._blocks.setdefault(id(owner), []).append((root, id(values)))
+        return [o for o in _objects_in(values) if type(o) not in _ATOMIC_TYPES]
+
+    def _merge_frames_with_arrays(self) -> None:
+        # That two frames share memory must not show: they copy on write, which is not stored. An
+        # array on the memory of one frame shows what is written to it.
+        for owner, blocks in self._blocks.items():
+            if len(blocks) > 1:
+                self.lone_blocks.update(block for _, block in blocks)
+            elif owner in self.base_users:
+                self.base_users[owner] += 1
+                self._meet(blocks[0][0], self._visited.get(owner))
 
     def _meet(self, root: Hashable, other: Hashable) -> None:
         if other is not None:
@@ -308,21 +341,6 @@ def _is_flat(value: Any) -> bool:
 
 def _objects_in(array: Any) -> list[Any]:
     return array.ravel().tolist() if array.dtype.hasobject and array.dtype.names is None else []
-
-
-def _pandas_parts(value: Any) -> list[Any]:
-    # Frames copy on write: that two of them share memory does not show.
-    manager = getattr(value, "_mgr", None)
-    parts: list[Any] = []
-    if manager is not None:
-        for values in getattr(manager, "arrays", ()):
-            if getattr(values.dtype, "hasobject", False) and hasattr(values, "ravel"):
-                parts += [o for o in values.ravel().tolist() if type(o) not in _ATOMIC_TYPES]
-        parts.append(getattr(value, "attrs", None))
-        return parts
-    return (
-        gc.get_referents(value) if type(value).__module__.startswith("pandas.core.groupby") else []
-    )
 
 
 def _parts_of_definition(value: Any) -> list[Any]:

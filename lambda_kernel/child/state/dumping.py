@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lambda_kernel.child.state.components import Components
 from lambda_kernel.child.state.definitions import Definitions
 from lambda_kernel.child.state.pickling import SessionPickler, SessionUnpickler
 
@@ -65,8 +66,7 @@ class Dumper:
         definitions: of the session.
         namespace: of the session.
         by_reference: see SessionPickler.
-        base_users: how many arrays were met on each owner of memory.
-        shared_dicts: see SessionPickler.
+        walk: of all values.
     """
 
     def __init__(
@@ -74,14 +74,13 @@ class Dumper:
         definitions: Definitions,
         namespace: dict[str, Any],
         by_reference: Mapping[int, Callable[[], Any]],
-        base_users: Mapping[int, int],
-        shared_dicts: Iterable[int],
+        walk: Components,
     ) -> None:
         self._definitions = definitions
         self._namespace = namespace
         self._by_reference = by_reference
-        self._shared = frozenset(owner for owner, users in base_users.items() if users > 1)
-        self._shared_dicts = frozenset(shared_dicts)
+        self._walk = walk
+        self._shared = frozenset(owner for owner, users in walk.base_users.items() if users > 1)
 
     def dump(self, own: Sequence[str], values: Sequence[Any]) -> Pickled:
         """Return the pickle of one component.
@@ -101,7 +100,8 @@ class Dumper:
             own,
             self._by_reference,
             self._shared,
-            self._shared_dicts,
+            self._walk.shared_dicts,
+            self._walk.lone_blocks,
             buffers,
         )
         held = [self._definitions.get(uid) for uid in own]

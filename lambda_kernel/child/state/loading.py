@@ -80,6 +80,9 @@ class Loader:
         self._recompiler = recompiler
         self._lock = threading.RLock()
         self._is_closed = False
+        self.sources: list[str] = []
+        """What ran here."""
+        self._arrays_own = False
         self._homes = index.homes()
         self.table = index.stored_names()
         """Stored names that are not loaded: name to component."""
@@ -117,8 +120,11 @@ class Loader:
 
     def load_for(self, source: str) -> None:
         """Load what a cell may read; what cannot be fetched raises when the cell reads it."""
+        self.sources.append(source)
         if not self.table:
             return
+        # Only an array that owns its memory can be resized; others stay maps of what is stored.
+        self._arrays_own = ".resize(" in source
         reads = scanning.scan_source(source, self.table)
         with self._lock:
             for name in () if reads.everything else reads.deleted:
@@ -168,6 +174,11 @@ class Loader:
     def index(self) -> Index:
         """What is stored of the session."""
         return self._index
+
+    def type_of(self, name: str) -> str | None:
+        """Return the type name of a stored name that is not loaded; None = there is none."""
+        number = self.table.get(name)
+        return None if number is None else self._index.component(number).names.get(name)
 
     def rename(self, old: str, new: str) -> None:
         """Give a stored name that is not loaded another one; ``new`` is overwritten."""
@@ -350,6 +361,7 @@ class Loader:
             self.definition,
             buffers,
             self._recompiler.make_code if self._index.is_foreign(component.number) else None,
+            arrays_own=self._arrays_own,
         )
         _, values = unpickler.load()
         return tuple(values)

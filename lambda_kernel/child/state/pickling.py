@@ -127,6 +127,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
             process (the shell, ``os.environ``).
         shared_memory: ids of arrays whose memory more than one array of the component uses.
         shared_dicts: ids of dicts of objects that somebody else holds too.
+        lone_arrays: ids of arrays that are stored as copies, whoever shares their memory.
         buffers: collects large buffers; None = they stay in the pickle.
 
     Attributes:
@@ -142,6 +143,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         by_reference: Mapping[int, Callable[[], Any]],
         shared_memory: Iterable[int],
         shared_dicts: Iterable[int],
+        lone_arrays: Iterable[int],
         buffers: list[memoryview] | None,
     ) -> None:
         callback = None if buffers is None else functools.partial(_take_buffer, buffers)
@@ -153,6 +155,8 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._by_reference = by_reference
         self._shared_memory = frozenset(shared_memory)
         self._shared_dicts = frozenset(shared_dicts)
+        self._lone_arrays = set(lone_arrays)
+        self._owners_apart: dict[int, Any] = {}
         self._function_cells: set[int] = set()
         self._homes: dict[int, dict[str, Any]] = {}
         self.uses: set[str] = set()
@@ -182,7 +186,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return self._reduce_function(obj, self._live)
             if not is_importable(obj):
                 return self._reduce_function(obj, self._home_of(obj))
-        elif isinstance(obj, type):
+        elif issubclass(cls, type):
             if self._definitions.is_own_class(obj) and classes.can_be_made(obj):
                 return classes.reduce_class(obj)
         elif cls is types.CellType:
@@ -202,7 +206,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if live is not None:
             return live
         self.classes.add(cls)
-        if isinstance(obj, BaseException):
+        if issubclass(cls, BaseException):
             reduced = reducers.reduce_exception(obj)
             if reduced is not None:
                 return reduced
@@ -243,13 +247,22 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
         return types.CellType, (), _cell_state(cell), None, None, set_cell_state
 
     def _reduce_array(self, array: Any) -> Any:
-        if self._shared_memory:
-            owner = arrays.memory_owner(array)
-            if owner is not array and id(owner) in self._shared_memory:
-                return arrays.reduce_view(array, owner)
+        owner = array if id(array) in self._lone_arrays else arrays.memory_owner(array)
+        if arrays.is_map_of_file(owner):
+            return arrays.reduce_map(array) if owner is array else arrays.reduce_view(array, owner)
+        if owner is not array and id(owner) in self._shared_memory:
+            return arrays.reduce_view(array, self._apart(owner))
         if arrays.has_attributes(array):
             return arrays.reduce_with_attributes(array)
         return NotImplemented
+
+    def _apart(self, owner: Any) -> Any:
+        """Return what stands for the owner of views, where the owner itself is a frame's own."""
+        if id(owner) not in self._lone_arrays:
+            return owner
+        apart = self._owners_apart.setdefault(id(owner), owner.view())
+        self._lone_arrays.add(id(apart))
+        return apart
 
 
 def _take_buffer(taken: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
@@ -280,6 +293,7 @@ class SessionUnpickler(pickle.Unpickler):
         load: returns the definition of another component.
         buffers: the large buffers, in order.
         make_code: makes code objects, where another Python version wrote the pickle.
+        arrays_own: large arrays get memory of their own.
     """
 
     def __init__(
@@ -290,9 +304,12 @@ class SessionUnpickler(pickle.Unpickler):
         load: Callable[[str], Any],
         buffers: Iterable[Any],
         make_code: Callable[..., Any] | None = None,
+        *,
+        arrays_own: bool = False,
     ) -> None:
         super().__init__(file, buffers=buffers)
         self._make_code = make_code
+        self._arrays_own = arrays_own
 
         made: dict[str, Any] = {}
 
@@ -318,7 +335,10 @@ class SessionUnpickler(pickle.Unpickler):
         if module == "__main__":
             # Reading it would read this pickle again.
             raise pickle.UnpicklingError(f"{name!r} is stored by its name alone")
-        return super().find_class(module, name)
+        found = super().find_class(module, name)
+        if name == "_frombuffer" and module.partition(".")[0] == "numpy":
+            return arrays.owning(found, self._arrays_own)
+        return found
 
 
 class Missing:

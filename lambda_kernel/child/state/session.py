@@ -175,6 +175,8 @@ class Session:
         packer = Packer(index, self._objects, writer)
         self._loader.take_back()
         values, index.aliases = entries.collect(shell)
+        for source in self._loader.sources:
+            self._baseline.patches.note(source)
         side = side_state.collect_objects(self._baseline)
         values.update((f"({key})", value) for key, value in side.items())
         storing = Storing(

@@ -9,6 +9,7 @@ from lambda_kernel.child.losses import Loss, loss_of, type_name
 from lambda_kernel.child.state import entries
 from lambda_kernel.child.state.components import Components, is_constant
 from lambda_kernel.child.state.definitions import Definitions
+from lambda_kernel.child.state.depth import at_any_depth
 from lambda_kernel.child.state.dumping import Dumper, Pickled
 from lambda_kernel.child.state.index import Component, Index, Ref
 from lambda_kernel.child.state.loading import Loaded, Loader, is_as_copied
@@ -83,10 +84,9 @@ class Storing:
         for loaded in self._loader.loaded.values():
             for uid in loaded.component.definitions:
                 walk.add_definition(uid)
-        self._dumper = Dumper(
-            self._definitions, namespace, self._by_reference, walk.base_users, walk.shared_dicts
-        )
-        for group in walk.groups():
+        groups = walk.groups()
+        self._dumper = Dumper(self._definitions, namespace, self._by_reference, walk)
+        for group in groups:
             self._store_group(group)
         self._lose_what_lacks_definitions()
         self._drop_unreachable()
@@ -203,7 +203,8 @@ class Storing:
         return [], None
 
     def _try_dump(self, own: list[str], names: list[str]) -> Pickled:
-        pickled = self._dumper.dump(own, [self._values[name] for name in names])
+        values = [self._values[name] for name in names]
+        pickled = at_any_depth(lambda: self._dumper.dump(own, values))
         # Code of the user's may run while something is pickled, and not before the next is.
         self._written.clear()
         writer = self._packer.writer

@@ -184,7 +184,7 @@ def test_the_story_of_a_lost_variable_ends_when_it_is_made_again(notebook: Noteb
     [
         ("import socket\nv = socket.socket()", "socket.socket", "connection"),
         ("async def f(): pass\nv = f()", "coroutine", "coroutine"),
-        ("v = []\nfor _ in range(10_000):\n    v = [v]", "list", "nested too deeply"),
+        ("v = []\nfor _ in range(300_000):\n    v = [v]", "list", "nested too deeply"),
         (
             "class Bad:\n    def __reduce__(self):\n        raise SystemExit('no')\nv = Bad()",
             "Bad",
