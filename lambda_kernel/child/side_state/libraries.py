@@ -7,7 +7,6 @@ from typing import Any
 
 from lambda_kernel.child.side_state.carrier import LibrarySettings
 
-
 _COLORMAP = "(colormap)"
 
 
