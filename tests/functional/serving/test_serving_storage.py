@@ -113,4 +113,4 @@ def test_what_a_killed_serving_process_had_stored_is_no_part_of_the_session(
         store.put(STACK.workspaces, ROOT + name, b"lost", metadata={"cell": stamp})
     answer = kernel.run("import os; open('a').read(), os.listdir('.')")
     assert answer.result == "('committed', ['a'])"
-    assert "stored by a cell that was lost" in answer.text("stderr")
+    assert "stored or deleted by a cell that was lost" in answer.text("stderr")
