@@ -32,6 +32,10 @@ class WriteWatch:
         self._watched: dict[str, int] = {}
         self._open()
 
+    def __del__(self) -> None:
+        # A user has some hundred of them on one machine.
+        self.close()
+
     @property
     def works(self) -> bool:
         """Whether all folders are watched; else anything may have been written."""

@@ -103,7 +103,7 @@ class Shared:
             assert planted.reply["status"] == "ok", planted.messages
         places = f"HOST_HOME, STATE_DIR = {str(self.host_home)!r}, {str(self.gateway.state_dir)!r}"
         mark = "-- next --\n"
-        each = (f"print({mark!r}, end='')\n{attack.code}" for attack in attacks)
+        each = (f"print({mark!r}, end='', flush=True)\n{attack.code}" for attack in attacks)
         run = self.intruder.execute("\n".join([places, PRELUDE, *each]))
         after = self.intruder.execute("print('alive')")
         assert after.stdout == "alive\n", after.messages
