@@ -27,6 +27,8 @@ from lambda_kernel.isolation import shared_memory
 STREAM_CHUNK_CHARACTERS = 512 * 1024
 FLUSH_CHARACTERS = 64 * 1024
 FLUSH_INTERVAL_S = 0.05
+OWN_THREAD = "lkg-output"
+"""Name of the thread that sends what waits."""
 
 _HELD_SIGNALS = (
     signal.SIGINT,
@@ -169,7 +171,9 @@ class FrameChannel:
         if self._wake is None:
             wake = threading.Event()
             try:
-                threading.Thread(target=self._flush_loop, args=(wake,), daemon=True).start()
+                threading.Thread(
+                    target=self._flush_loop, args=(wake,), name=OWN_THREAD, daemon=True
+                ).start()
             except RuntimeError:
                 # The cell has used up its processes and threads: its text leaves at once.
                 self.flush()

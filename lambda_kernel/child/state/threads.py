@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 
+from lambda_kernel.child.capture import OWN_THREAD
+
 PATIENCE_S = 0.2
 STOPPED = "_ended_with_its_cell"
 
@@ -14,8 +16,7 @@ STOPPED = "_ended_with_its_cell"
 def stop_threads() -> None:
     """Ask every other thread to end, and tell which ones were running."""
     own = threading.current_thread()
-    running = [t for t in threading.enumerate() if t is not own and t.is_alive()]
-    running = [t for t in running if not getattr(t, "_lkg_own", False)]
+    running = [t for t in threading.enumerate() if t is not own and t.name != OWN_THREAD]
     if not running:
         return
     for thread in running:

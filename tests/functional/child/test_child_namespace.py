@@ -311,3 +311,15 @@ def test_one_large_array_is_shared_by_its_views(notebook: Notebook) -> None:
     notebook.run("import numpy as np\na = np.zeros(1_000_000)\nrow = {'first': a}", "a[0] = 7")
 
     assert notebook.run("float(row['first'][0])").text == "7.0"
+
+
+def test_the_thread_that_sends_output_goes_on_while_variables_are_stored(
+    notebook: Notebook,
+) -> None:
+    notebook.run(
+        "class Look:\n    def __reduce__(self):\n        import threading\n"
+        "        return list, ([t.name for t in threading.enumerate()],)\n"
+        "look = Look()\nprint('no newline', end='')"
+    )
+
+    assert notebook.run("look").text == "['MainThread', 'lkg-output']"
