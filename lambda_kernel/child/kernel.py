@@ -117,6 +117,7 @@ class CellShell(ZMQInteractiveShell):
         """
         if self.stored is not None:
             self.stored.load_for(transformed_cell or raw_cell)
+            entries.order_outputs(self)
         if self.last_execution_result is None:
             # Magics look at the result of the cell before, which another process had.
             self.last_execution_result = ExecutionResult(None)

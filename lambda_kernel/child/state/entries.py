@@ -59,13 +59,7 @@ def bind(shell: Any, name: str, value: Any) -> None:
     """Put a value that was stored under ``name`` where it belongs."""
     if name.startswith("Out["):
         number = int(name[4:-1])
-        outputs = shell.user_ns["_oh"]
-        is_last = not outputs or number > next(reversed(outputs))
-        outputs[number] = value
-        if not is_last:
-            ordered = sorted(outputs.items())
-            outputs.clear()
-            outputs.update(ordered)
+        shell.user_ns["_oh"][number] = value
         shell.push({f"_{number}": value}, interactive=False)
     elif name.startswith("<"):
         setattr(shell.displayhook, name[1:-1], value)
@@ -76,15 +70,23 @@ def bind(shell: Any, name: str, value: Any) -> None:
         shell.user_ns[name] = value
 
 
+def order_outputs(shell: Any) -> None:
+    """Put the outputs that were bound into the order in which they were made."""
+    outputs = shell.user_ns["_oh"]
+    ordered = sorted(outputs)
+    if ordered != list(outputs):
+        values = [(number, outputs[number]) for number in ordered]
+        outputs.clear()
+        outputs.update(values)
+
+
 def lookup(shell: Any, name: str) -> Any:
     """Return the value that ``bind`` has put where it belongs."""
     if name.startswith("Out["):
         return shell.user_ns["_oh"][int(name[4:-1])]
-    return (
-        getattr(shell.displayhook, name.strip("<>"))
-        if name.startswith("<")
-        else shell.user_ns[name]
-    )
+    if name.startswith("<"):
+        return getattr(shell.displayhook, name[1:-1])
+    return shell.user_ns[name]
 
 
 def shift(stored: Loader) -> list[str]:
