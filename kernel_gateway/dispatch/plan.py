@@ -94,25 +94,8 @@ def plan_cell(
         raise CellRefused(
             INVALID_CODE, "content.user_expressions is not plain Unicode JSON"
         ) from problem
-    return Invocation(
-        request_id=request_id,
-        kernel_id=facts.kernel_id,
-        epoch=facts.epoch,
-        seq=facts.seq,
-        parent_head=facts.head,
-        parent_kernel_id=facts.head_kernel_id,
-        manifest=facts.manifest,
-        scope=facts.scope,
-        workspace=facts.workspace,
-        projects=facts.projects,
-        run=facts.run,
-        workdir_name=facts.workdir_name,
-        msg=CellMessage(header=_clean_header(header), content=sent),
-        execution_count=facts.execution_count,
-        limits=facts.limits,
-        write_prefix=facts.write_prefix,
-        nonce=nonce,
-    )
+    msg = CellMessage(header=_clean_header(header), content=sent)
+    return _invocation(msg, facts, request_id=request_id, nonce=nonce)
 
 
 def plan_query(
@@ -120,29 +103,12 @@ def plan_query(
 ) -> Invocation:
     """Return the invocation that asks for a variable as text, and changes nothing."""
     timeout_s = min(facts.limits.timeout_s, QUERY_TIMEOUT_S)
-    return Invocation(
-        request_id=request_id,
-        kind="variables",
-        commit=False,
-        kernel_id=facts.kernel_id,
-        epoch=facts.epoch,
-        seq=facts.seq,
-        parent_head=facts.head,
-        parent_kernel_id=facts.head_kernel_id,
-        manifest=facts.manifest,
-        scope=facts.scope,
-        workspace=facts.workspace,
-        projects=facts.projects,
-        run=facts.run,
-        workdir_name=facts.workdir_name,
-        msg=CellMessage(header={}, content=dict(content)),
-        execution_count=facts.execution_count,
-        limits=replace(
-            facts.limits, timeout_s=timeout_s, commit_grace_s=timeout_s * COMMIT_GRACE_SHARE
-        ),
-        write_prefix=facts.write_prefix,
-        nonce=nonce,
+    limits = replace(
+        facts.limits, timeout_s=timeout_s, commit_grace_s=timeout_s * COMMIT_GRACE_SHARE
     )
+    msg = CellMessage(header={}, content=dict(content))
+    asking = _invocation(msg, facts, request_id=request_id, nonce=nonce)
+    return replace(asking, kind="variables", commit=False, limits=limits)
 
 
 def limits_for(
@@ -162,6 +128,28 @@ def limits_for(
         output_bytes=output_bytes,
         snapshot_bytes=snapshot_bytes,
         memory_bytes=memory_bytes,
+    )
+
+
+def _invocation(msg: CellMessage, facts: CellFacts, *, request_id: str, nonce: str) -> Invocation:
+    return Invocation(
+        request_id=request_id,
+        kernel_id=facts.kernel_id,
+        epoch=facts.epoch,
+        seq=facts.seq,
+        parent_head=facts.head,
+        parent_kernel_id=facts.head_kernel_id,
+        manifest=facts.manifest,
+        scope=facts.scope,
+        workspace=facts.workspace,
+        projects=facts.projects,
+        run=facts.run,
+        workdir_name=facts.workdir_name,
+        msg=msg,
+        execution_count=facts.execution_count,
+        limits=facts.limits,
+        write_prefix=facts.write_prefix,
+        nonce=nonce,
     )
 
 
