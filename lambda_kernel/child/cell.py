@@ -110,7 +110,7 @@ def _answer(
     ran_here = CellInvocation.here(request.execution_count, request.environment)
     kernel.cell_shell.invocations.append(ran_here)
     if request.kind != "execute":
-        state.load_for(message["content"]["code"])
+        state.loader.load_for(message["content"]["code"])
         state.show_names()
     gc.enable()
     _handle(kernel, message, interrupts)

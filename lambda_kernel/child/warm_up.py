@@ -86,7 +86,7 @@ def _rehearse(kernel: CellKernel) -> None:
         kernel.cell_shell.reset(new_session=True)
         again = _session(kernel)
         again.restore(snapshot_in, -1)
-        again.load_for("c, f")
+        again.loader.load_for("c, f")
     finally:
         os.close(snapshot_in)
         os.close(snapshot_out)

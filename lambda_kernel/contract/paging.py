@@ -29,7 +29,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 PAGE_BYTES = 4096
 MAX_WANTED = 1024
@@ -39,8 +39,13 @@ MAX_HEADER_BYTES = 64 * 1024 * 1024
 
 _LENGTH_BYTES = 8
 
-Piece = tuple[int, int, int]
-"""Descriptor, offset, size in bytes."""
+
+class Piece(NamedTuple):
+    """A run of bytes of a sealed file; the offset is a multiple of PAGE_BYTES."""
+
+    descriptor: int
+    offset: int
+    size_bytes: int
 
 
 class PagerError(Exception):
@@ -190,7 +195,7 @@ def _take_answer(ours: socket.socket, found: dict[int, list[Piece]]) -> bool:
         for object_id, pieces in answer["objects"]:
             mine = found.setdefault(object_id, [])
             for number, offset, size in pieces:
-                mine.append((received[number], offset, size))
+                mine.append(Piece(received[number], offset, size))
                 used.add(received[number])
         return bool(answer["more"])
     finally:
@@ -199,7 +204,7 @@ def _take_answer(ours: socket.socket, found: dict[int, list[Piece]]) -> bool:
                 os.close(descriptor)
 
 
-def write_at(descriptor: int, body: bytes, offset: int) -> None:
+def write_at(descriptor: int, body: bytes | memoryview, offset: int) -> None:
     """Write all of ``body`` at ``offset``."""
     rest = memoryview(body)
     while rest:

@@ -20,9 +20,6 @@ from lambda_kernel.child.state.pickling import Missing, PatientUnpickler, Sessio
 from lambda_kernel.child.state.recompiling import Recompiler, name_of
 from lambda_kernel.contract.paging import PagerError
 
-_is = operator.is_
-
-
 _TO_BE_DELETED = object()
 
 
@@ -138,11 +135,6 @@ class Loader:
         """Load some names, as far as they are stored and can be read."""
         with self._lock:
             self._load_patiently(names)
-
-    def load_all(self) -> None:
-        """Load every stored name."""
-        with self._lock:
-            self._load_patiently(None)
 
     def definition(self, uid: str) -> Any:
         """Return a definition of a component that may not be loaded.
@@ -394,7 +386,7 @@ def is_as_copied(container: Any, copy: Any) -> bool:
     if type(container) is not kind or len(container) != len(columns[0]):
         return False
     found = (container, container.values()) if kind is dict else (container,)
-    return all(all(map(_is, now, then)) for now, then in zip(found, columns, strict=True))
+    return all(all(map(operator.is_, now, then)) for now, then in zip(found, columns, strict=True))
 
 
 @contextmanager

@@ -16,9 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from lambda_kernel.contract.commit import CHUNK_BYTES
+from lambda_kernel.contract.paging import Piece
 from lambda_kernel.isolation import linux
 
-CHUNK_BYTES = 4 * 1024 * 1024
 PAGE_BYTES = mmap.PAGESIZE
 
 _ENTRY_BYTES = 8
@@ -41,15 +42,6 @@ _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 # The top byte of a pagemap entry: 1 for a page that is this process's own copy.
 _OWN_COPY = bytes(int(bool(b & _PRESENT_OR_SWAPPED) and not b & _IS_FILE) for b in range(256))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """A run of bytes of a sealed file; offsets are multiples of a page."""
-
-    descriptor: int
-    offset: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

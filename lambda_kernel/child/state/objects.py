@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lambda_kernel.child.state.index import Ref
-from lambda_kernel.child.state.memory import Mapped, Memory, Piece
+from lambda_kernel.child.state.memory import Mapped, Memory
 from lambda_kernel.contract import paging
 
 
@@ -46,9 +46,7 @@ class StoredObjects:
             if held is None:
                 raise paging.PagerError(f"the session has no object {object_id}")
             if held.offset >= 0:
-                piece = Piece(
-                    descriptor=self._snapshot_in, offset=held.offset, size_bytes=held.size_bytes
-                )
+                piece = paging.Piece(self._snapshot_in, held.offset, held.size_bytes)
                 self._mapped[object_id] = self._memory.map(object_id, [piece])
             else:
                 missing.append(object_id)
@@ -68,10 +66,6 @@ class StoredObjects:
         """Return the bytes at ``ref`` (raises as ``fetch`` does)."""
         return self.mapped(ref.object_id).view[ref.offset : ref.offset + ref.size_bytes]
 
-    def has(self, object_id: int) -> bool:
-        """Return whether the session has stored an object of this id."""
-        return object_id in self._held
-
     def size_of(self, object_id: int) -> int:
         """Return the size of an object in bytes."""
         return self._held[object_id].size_bytes
@@ -80,7 +74,6 @@ class StoredObjects:
         found = paging.ask(self._pager, missing)
         try:
             for object_id, answer in found.items():
-                pieces = [Piece(descriptor=d, offset=o, size_bytes=n) for d, o, n in answer]
-                self._mapped[object_id] = self._memory.map(object_id, pieces)
+                self._mapped[object_id] = self._memory.map(object_id, answer)
         finally:
             paging.close_all(found)

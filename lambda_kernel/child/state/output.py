@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from lambda_kernel.child.rehydrators import NotCarried
 from lambda_kernel.child.state.index import Ref
-from lambda_kernel.child.state.memory import CHUNK_BYTES
 from lambda_kernel.contract.cell_protocol import (
     MAX_CHANGED,
     NewObject,
     PatchedObject,
     SnapshotReport,
 )
+from lambda_kernel.contract.commit import CHUNK_BYTES
 from lambda_kernel.contract.outcome import LostName
-from lambda_kernel.contract.paging import page_aligned
+from lambda_kernel.contract.paging import page_aligned, write_at
 
 MIN_SECRET_CHARACTERS = 8
 LARGE_PICKLE_BYTES = 1024 * 1024
@@ -108,10 +107,8 @@ class ObjectWriter:
         return self._offset
 
     def _append(self, part: bytes | memoryview) -> None:
-        rest = memoryview(part)
-        while rest:
-            count = os.pwrite(self._descriptor, rest, self._offset)
-            rest, self._offset = rest[count:], self._offset + count
+        write_at(self._descriptor, part, self._offset)
+        self._offset += len(part)
 
 
 class Pack:

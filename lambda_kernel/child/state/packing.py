@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lambda_kernel.child.state.index import Index, Ref
-from lambda_kernel.child.state.memory import CHUNK_BYTES
 from lambda_kernel.child.state.objects import StoredObjects
 from lambda_kernel.child.state.output import LARGE_PICKLE_BYTES, ObjectWriter, Pack
+from lambda_kernel.contract.commit import CHUNK_BYTES
 
 OPEN_PACK_BYTES = 64 * 1024
 OPEN_PACK_PICKLES = 256

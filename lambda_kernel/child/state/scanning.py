@@ -58,11 +58,6 @@ def scan_source(source: str, table: Mapping[str, object]) -> Reads:
     return _scan_tree(tree, table)
 
 
-def scan_code(code: types.CodeType) -> Iterator[str]:
-    """Yield the names that code looks up beyond its own."""
-    yield from code.co_names
-
-
 def enumerates(code: types.CodeType) -> bool:
     """Return whether a function may look at all names of the session."""
     names = set(code.co_names)

@@ -144,10 +144,6 @@ class Session:
         else:
             entries.bind(self._shell, name, value)
 
-    def load_for(self, source: str) -> None:
-        """Load what transformed source may read."""
-        self._loader.load_for(source)
-
     def value(self, name: str) -> Any:
         """Return what is stored under a name (raises as ``Loader.load`` does)."""
         self._loader.load(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -53,7 +54,6 @@ class Storing:
         self._cell = cell
         self._values: dict[str, Any] = {}
         self._lost: dict[str, Loss] = {}
-        self._stored: dict[int, Component] = {}
         self._as_copied: set[str] = set()
         self._written: dict[int, list[int]] = {}
         self._dumper: Dumper
@@ -143,27 +143,23 @@ class Storing:
         self._write(number, names, own, pickled, before)
 
     def _same_as_loaded(self, names: list[str], uids: list[str]) -> tuple[int, Loaded | None]:
-        for number, loaded in self._candidates(names, uids):
+        number = self._loaded_by_root.get(names[0] if names else ("definition", uids[0]))
+        if number is not None:
+            loaded = self._loader.loaded[number]
             same_names = set(names) == loaded.component.names.keys()
             if same_names and set(uids) == set(loaded.component.definitions):
                 return number, loaded
         self._index.next_component += 1
         return self._index.next_component - 1, None
 
-    def _candidates(self, names: list[str], uids: list[str]) -> list[tuple[int, Loaded]]:
-        by_root = self._loaded_by_root()
-        first: Hashable = names[0] if names else ("definition", uids[0])
-        number = by_root.get(first)
-        return [] if number is None else [(number, self._loader.loaded[number])]
-
+    @functools.cached_property
     def _loaded_by_root(self) -> dict[Hashable, int]:
-        if not hasattr(self, "_roots"):
-            self._roots: dict[Hashable, int] = {}
-            for number, loaded in self._loader.loaded.items():
-                self._roots.update(dict.fromkeys(loaded.names, number))
-                uids = loaded.component.definitions
-                self._roots.update(dict.fromkeys((("definition", uid) for uid in uids), number))
-        return self._roots
+        roots: dict[Hashable, int] = {}
+        for number, loaded in self._loader.loaded.items():
+            roots.update(dict.fromkeys(loaded.names, number))
+            uids = loaded.component.definitions
+            roots.update(dict.fromkeys((("definition", uid) for uid in uids), number))
+        return roots
 
     def _is_untouched(self, loaded: Loaded, names: list[str]) -> bool:
         if not names or loaded.component.definitions or set(names) != loaded.copies.keys():

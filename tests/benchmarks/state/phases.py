@@ -24,11 +24,12 @@ from lambda_kernel.child import cell_history
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.kernel import build_kernel
 from lambda_kernel.child.side_state import Baseline
-from lambda_kernel.child.state.memory import CHUNK_BYTES, open_pagemap
+from lambda_kernel.child.state.memory import open_pagemap
 from lambda_kernel.child.state.session import Session
 from lambda_kernel.child.warm_up import run_warm_up, warm_stand_by, warm_up
 from lambda_kernel.contract import paging
 from lambda_kernel.contract.cell_protocol import SnapshotReport
+from lambda_kernel.contract.commit import CHUNK_BYTES
 from tests.benchmarks.state.operations import CellCost
 
 AT_HAND_BYTES = 64 * 1024

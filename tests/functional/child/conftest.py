@@ -34,12 +34,12 @@ from lambda_kernel.contract.cell_protocol import (
     send_prepare,
     send_request,
 )
+from lambda_kernel.contract.commit import CHUNK_BYTES
 from lambda_kernel.contract.frames import PartsReader
 from lambda_kernel.contract.invocation import CellMessage
 
 DEADLINE_S = 120.0
 AT_HAND_BYTES = 64 * 1024
-CHUNK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lambda_kernel.contract.commit import CHUNK_BYTES
+
 if TYPE_CHECKING:
     from tests.functional.child.conftest import Notebook, Result
 
-CHUNK_BYTES = 4 * 1024 * 1024
 SMALL_BYTES = 64 * 1024
 SETUP = """\
 import numpy as np
