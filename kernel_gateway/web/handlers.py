@@ -18,6 +18,7 @@ from tornado import web
 
 from kernel_gateway.web.base import GatewayHandler, JsonErrors, NotFoundHandler
 from kernel_gateway.web.channels import KernelChannelsHandler
+from kernel_gateway.web.execute_api import ExecuteHandler
 from kernel_gateway.web.garbage_api import GarbageHandler
 from kernel_gateway.web.kernels_api import KernelActionHandler, KernelHandler, KernelsHandler
 from kernel_gateway.web.sessions_api import SessionHandler, SessionsHandler
@@ -84,6 +85,7 @@ default_handlers = [
     (r"/api/kernels", KernelsHandler),
     (rf"/api/kernels/{KERNEL_ID}", KernelHandler),
     (rf"/api/kernels/{KERNEL_ID}/(?P<action>interrupt|restart)", KernelActionHandler),
+    (rf"/api/kernels/{KERNEL_ID}/execute", ExecuteHandler),
     (rf"/api/kernels/{KERNEL_ID}/variables", VariablesHandler),
     (rf"/api/kernels/{KERNEL_ID}/channels", KernelChannelsHandler),
     (r"/api/sessions", SessionsHandler),
