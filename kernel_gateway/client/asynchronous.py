@@ -121,7 +121,7 @@ class AsyncGateway:
             except Unreachable as found:
                 problem = found
 
-    async def events(self, send: Send) -> AsyncIterator[Event]:
+    async def events(self, send: Send) -> AsyncGenerator[Event, None]:
         """Yield the events of an execution; a lost connection is made anew where it broke."""
         reader = EventReader()
         retrying = operations.Retrying(await self.run(operations.repeated_started()))
@@ -211,11 +211,12 @@ class AsyncKernel:
 
     def stream(
         self, code: str, *, idempotency_key: str | None = None, **options: Unpack[ExecuteOptions]
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Run one cell and yield its messages as they come, the ``execute_reply`` last.
 
         A lost connection is made anew where it broke. The cell goes on where the caller stops
-        reading, unless ``interrupt_on_disconnect`` is given. Arguments and errors: see `execute`.
+        reading, unless ``interrupt_on_disconnect`` is given; ``contextlib.aclosing`` makes sure
+        that it is known at once. Arguments and errors: see `execute`.
         """
         body = operations.execute_body(code, options)
         return self._gateway.events(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self, TypeVar, Unpack
@@ -121,7 +121,7 @@ class Gateway:
             except Unreachable as found:
                 problem = found
 
-    def events(self, send: Send) -> Iterator[Event]:
+    def events(self, send: Send) -> Generator[Event, None, None]:
         """Yield the events of an execution; a lost connection is made anew where it broke."""
         reader = EventReader()
         retrying = operations.Retrying(self.run(operations.repeated_started()))
@@ -135,7 +135,7 @@ class Gateway:
             except Unreachable as problem:
                 self.run(retrying.after(problem))
 
-    def _events_once(self, send: Send, reader: EventReader) -> Iterator[Event]:
+    def _events_once(self, send: Send, reader: EventReader) -> Generator[Event, None, None]:
         reader.begin()
         request = request_options(operations.events_request(send, reader.last_number))
         try:
@@ -210,7 +210,7 @@ class Kernel:
 
     def stream(
         self, code: str, *, idempotency_key: str | None = None, **options: Unpack[ExecuteOptions]
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Run one cell and yield its messages as they come, the ``execute_reply`` last.
 
         A lost connection is made anew where it broke. The cell goes on where the caller stops

@@ -28,7 +28,11 @@ class NoSuchThing(ApiError):
 
 
 class BadInput(ApiError):
-    """The request itself is wrong; the text names the field (400, 409, 413, 422)."""
+    """The request itself is wrong; the text names the field (400, 413, 422)."""
+
+
+class Conflict(ApiError):
+    """What is there does not admit it (409): the kernel is dead, or the queue was aborted."""
 
 
 class TryLater(ApiError):
@@ -64,7 +68,7 @@ _BY_STATUS = {
     401: Unauthorized,
     403: Unauthorized,
     404: NoSuchThing,
-    409: BadInput,
+    409: Conflict,
     413: BadInput,
     422: BadInput,
     429: TryLater,
