@@ -38,17 +38,18 @@ class AsyncGateway:
         self._http = httpx.AsyncClient(**http_options(self.endpoint))
 
     @classmethod
-    def local(cls, state_dir: str | Path | None = None) -> Self:
+    def local(cls, state_dir: str | Path | None = None, *, token: str | None = None) -> Self:
         """Return the gateway that runs on this machine.
 
         Args:
             state_dir: its ``--state-dir``, None for the default one.
+            token: the caller's, None for that of the user ``local``.
 
         Raises:
             NotRunning: none runs there.
         """
         found = running_gateway(state_dir)
-        return cls(found.url, found.token)
+        return cls(found.url, token or found.token)
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
+import re
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import aclosing
+from pathlib import Path
 
 import httpx
 import jsonschema
@@ -176,3 +182,20 @@ def test_answers_are_as_the_openapi_document_says(gateway: Gateway, kernel: Kern
     for line in events.splitlines():
         if line.startswith("data: "):
             check("Message", json.loads(line.removeprefix("data: ")))
+
+
+def test_the_examples_of_the_readme_work(gateway: Gateway, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(from kernel_gateway\.client .*?)```", text, re.DOTALL)
+    (commands,) = re.findall(r"```sh\nurl=.*?\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "lambda-kernel-gateway").symlink_to(gateway.state_dir)
+    facts = {"url": gateway.url, "token": gateway.token, "XDG_DATA_HOME": str(tmp_path)}
+    run = functools.partial(
+        subprocess.run, env=os.environ | facts, capture_output=True, text=True, timeout=120
+    )
+    printed = run([sys.executable, "-c", example])
+    assert printed.stdout.splitlines()[0] == "42 ['in.txt']", printed.stderr
+    assert "stream 2\n" in printed.stdout
+    answered = run(["bash", "-euc", commands]).stdout
+    assert json.loads(answered.partition("id: 0")[0])["outputs"][0]["data"]["text/plain"] == "42"
+    assert "event: execute_reply" in answered
