@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 from kernel_gateway.errors import (
     AUDIT_UNAVAILABLE,
+    CELL_INTERRUPTED,
     INVALID_CODE,
     PAYLOAD_TOO_LARGE,
     PROBE_FAILED,
@@ -29,6 +31,7 @@ NOT_RUN_STATUS = {
     INVALID_CODE.ename: 400,
     "BadMessage": 400,
     "DeadKernel": 409,
+    CELL_INTERRUPTED.ename: 409,
     PAYLOAD_TOO_LARGE.ename: 413,
     WORKSPACE_TOO_LARGE.ename: 413,
     "QueueFull": 429,
@@ -40,6 +43,11 @@ NOT_RUN_STATUS = {
     AUDIT_UNAVAILABLE.ename: 503,
 }
 """The HTTP status by the name of the failure, where a request did not become a running cell."""
+
+MAX_SAID_BYTES = 64 << 20
+"""Roughly what is held of one cell; as a websocket that does not read, it gets no more."""
+
+OVER = "[gateway] the cell has sent more messages than are kept for it: the rest is dropped\n"
 
 ABORTED = (
     "the request was taken out of the queue: a cell before it failed, it was withdrawn, or the "
@@ -65,6 +73,7 @@ class Execution:
     Attributes:
         msg_id: of its execute_request.
         messages: what it has said, the reply last; readers keep their place in it.
+        size_bytes: roughly what these hold in memory.
         readers_count: how many callers wait for it.
         reply: the execute_reply, None until then.
     """
@@ -73,6 +82,7 @@ class Execution:
         # Let go of at the end: who keeps results must not keep kernels.
         self._kernel: LambdaKernel | None = kernel
         self.messages: list[OutMessage] = []
+        self.size_bytes = 0
         self.readers_count = 0
         self.reply: OutMessage | None = None
         self._timeout_s = timeout_s
@@ -104,11 +114,6 @@ class Execution:
     def ended(self) -> bool:
         """Whether the reply is there."""
         return self.reply is not None
-
-    @property
-    def size_bytes(self) -> int:
-        """Roughly what it holds in memory."""
-        return sum(rough_bytes(message) for message in self.messages)
 
     @property
     def refusal(self) -> CellNotRun | None:
@@ -165,21 +170,28 @@ class Execution:
     def _take(self, message: OutMessage) -> None:
         if message.msg_type == "status":
             self._status(message.content["execution_state"])
-        if self.ended:
+        if self.ended or self.size_bytes > MAX_SAID_BYTES:
             return
         last = self.messages[-1] if len(self.messages) > self._read_count else None
         joined = merged(last, message) if last is not None else None
         if joined is not None:
-            self.messages.pop()
-        self.messages.append(joined or message)
+            self.size_bytes -= rough_bytes(self.messages.pop())
+        self._add(joined or message)
+        if self.size_bytes > MAX_SAID_BYTES:
+            header = {**message.header, "msg_type": "stream"}
+            self._add(replace(message, header=header, content={"name": "stderr", "text": OVER}))
         self.wake()
 
     def _end(self, reply: OutMessage) -> None:
         self.reply = reply
-        self.messages.append(reply)
+        self._add(reply)
         if self._timer is not None:
             self._timer.cancel()
         self.wake()
+
+    def _add(self, message: OutMessage) -> None:
+        self.messages.append(message)
+        self.size_bytes += rough_bytes(message)
 
     def _status(self, state: str) -> None:
         if state == "idle" and self._kernel is not None:

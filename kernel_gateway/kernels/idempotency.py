@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,7 @@ class IdempotencyKeys:
         self._limits = limits or RememberedLimits()
         self._now_s = now_s
         self._entries: dict[str, _Entry] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -83,9 +85,8 @@ class IdempotencyKeys:
     def remember(self, key: str, fingerprint: str, execution: Execution) -> None:
         """Keep ``execution`` under ``key``; the oldest that have ended make room."""
         self._entries[key] = _Entry(fingerprint, execution, self._now_s())
-        # An idle kernel must not hold old results for ever.
-        asyncio.get_running_loop().call_later(self._limits.age_s + 1, self.tidy)
         self.tidy()
+        self._tidy_later()
 
     def tidy(self) -> None:
         """Forget what is over the limits; never what still runs, nor a newest that is young."""
@@ -100,6 +101,21 @@ class IdempotencyKeys:
                 del self._entries[key]
                 count -= 1
                 size_bytes -= sizes[key]
+
+    def _tidy_later(self) -> None:
+        """See to it that an idle kernel does not hold old results for ever."""
+        if self._entries and self._timer is None:
+            loop = asyncio.get_running_loop()
+            # Weak: results must not outlive their kernel because of a timer.
+            self._timer = loop.call_later(self._limits.age_s + 1, _wake, weakref.ref(self))
+
+
+def _wake(reference: weakref.ref[IdempotencyKeys]) -> None:
+    keys = reference()
+    if keys is not None:
+        keys._timer = None
+        keys.tidy()
+        keys._tidy_later()
 
 
 def fingerprint_of(content: dict[str, Any]) -> str:

@@ -42,6 +42,11 @@ def client(gateway: Gateway) -> Iterator[ClientGateway]:
         yield there
 
 
+def test_the_url_that_is_left_for_clients_has_no_slash_at_its_end(gateway: Gateway) -> None:
+    facts = json.loads((gateway.state_dir / "run" / "gateway.json").read_text())
+    assert requests.get(f"{facts['url']}/api", timeout=10).status_code == 200
+
+
 @pytest.fixture
 def kernel(client: ClientGateway) -> Iterator[Kernel]:
     with client.kernel(workspace=f"w{uuid.uuid4().hex[:12]}") as kernel:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernel_gateway.kernels.execution import Execution
+from kernel_gateway.kernels.execution import OVER, Execution
 from kernel_gateway.kernels.idempotency import (
     IdempotencyKeys,
     KeyReused,
@@ -68,6 +68,26 @@ async def test_lines_that_nobody_has_read_are_joined_and_those_read_stay(world: 
     execution = await ran(await a_kernel(world), "many-lines")
     assert len(execution.messages) < 50
     assert execution.result["outputs"][0]["text"].count("\n") == 5000
+
+
+async def test_a_flood_of_messages_is_cut_with_a_notice_and_the_reply_comes(world: World) -> None:
+    execution = await ran(await a_kernel(world), "floods")
+    assert len(execution.messages) < 70
+    assert execution.result["outputs"][-1]["text"] == OVER
+    assert execution.result["status"] == "ok"
+
+
+async def test_a_kernel_that_is_idle_forgets_old_results_by_itself(world: World) -> None:
+    keys = IdempotencyKeys(RememberedLimits(age_s=-1.0), now_s=lambda: 0.0)
+    keys.remember("k", "k", await ran(await a_kernel(world), "print x"))
+    assert len(keys) == 0
+    kernel = await a_kernel(world)
+    keys.remember("r", "r", Execution.begin(kernel, {"code": "wait"}))
+    assert len(keys) == 1
+    world.function.release.set()
+    async with asyncio.timeout(10):
+        while len(keys):
+            await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0))])
 
 
 async def test_websockets_see_the_cells_of_rest_callers_too(world: World) -> None:
@@ -227,3 +247,7 @@ async def test_results_that_are_kept_keep_no_kernel(world: World) -> None:
     gc.collect()
     assert gone() is None
     assert len(keys) == 1
+    kept = weakref.ref(keys)
+    del keys
+    gc.collect()
+    assert kept() is None
