@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
+from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.errors import StartError
+from kernel_gateway.run_file import RUN_FOLDER, RunFile, StateLock
 from kernel_gateway.settings import Settings
-from kernel_gateway.web.rest_client import Endpoint
-from kernel_gateway.web.run_file import RUN_FOLDER, RunFile, StateLock
 
 if TYPE_CHECKING:
     from kernel_gateway.config import Deployment
@@ -81,7 +81,9 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
         # it takes 0.1 s each time, and seconds when the interpreter ends.
         gc.freeze()
         stack.callback(RunFile.remove, settings.state_dir)
-        RunFile(url=gateway.url, token=gateway.token, pid=os.getpid()).write(settings.state_dir)
+        # No slash at the end: what a client adds begins with one, and //api is no route.
+        address = gateway.url.rstrip("/")
+        RunFile(url=address, token=gateway.token, pid=os.getpid()).write(settings.state_dir)
         yield gateway
 
 

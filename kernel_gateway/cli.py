@@ -25,8 +25,8 @@ from kernel_gateway.settings_logging import set_up_logging
 
 if TYPE_CHECKING:
     from kernel_gateway.app import Gateway
+    from kernel_gateway.client.endpoint import Endpoint
     from kernel_gateway.settings import Settings
-    from kernel_gateway.web.rest_client import Endpoint
 
 FAILED = 1
 INTERRUPTED = 130
@@ -145,9 +145,9 @@ async def _connectors(options: argparse.Namespace, extra: list[str]) -> int:
 @asynccontextmanager
 async def _some_gateway(options: argparse.Namespace) -> AsyncIterator[Endpoint]:
     """Yield the gateway that was named, else the one that runs, else one of our own."""
+    from kernel_gateway.client.endpoint import Endpoint
+    from kernel_gateway.run_file import started_gateway
     from kernel_gateway.settings import environment_token
-    from kernel_gateway.web.rest_client import Endpoint
-    from kernel_gateway.web.run_file import started_gateway
 
     token = options.token or environment_token(os.environ)
     if options.gateway_url:
@@ -199,8 +199,8 @@ def _announce(gateway: Gateway) -> None:
     address, token = gateway.url.rstrip("/"), gateway.token or "TOKEN"
     shown = f"{gateway.url}?token={quote(gateway.token)}" if gateway.token else gateway.url
     values = f"url={json.dumps(address)}, token={json.dumps(token)}"
-    call = f'print(execute("6 * 7", {values}))'
-    code = f"from kernel_gateway.web.notebook_run import execute; {call}"
+    call = f'print(execute("6 * 7", {values}).text)'
+    code = f"from kernel_gateway.client import execute; {call}"
     script, options = str(Path(sys.argv[0]).absolute()), ["--output", "executed.ipynb"]
     # As --token=TOKEN, for one that begins with a dash.
     where = [f"--gateway-url={address}", f"--token={token}"]

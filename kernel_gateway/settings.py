@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from jupyter_core.application import JupyterApp
 from traitlets import Dict, Int, List, TraitError, Unicode, default
 from traitlets.config import Config
@@ -20,11 +19,11 @@ from traitlets.config import Config
 from kernel_gateway.environments.environment import Environment, read_environments
 from kernel_gateway.errors import ConfigError
 from kernel_gateway.retention import Retention
+from kernel_gateway.run_file import default_state_dir
 from kernel_gateway.web.identities import IdentityTable, check_token, read_identities
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.schema import InvalidField
 
-APP_NAME = "lambda-kernel-gateway"
 TOKEN_BYTES = 24
 
 
@@ -59,11 +58,6 @@ class Settings:
     garbage_interval_s: int
     stack: Stack
     config: Config
-
-
-def default_state_dir() -> Path:
-    """Return where state stands unless told otherwise: the platform's user data directory."""
-    return Path(platformdirs.user_data_dir(APP_NAME, appauthor=False))
 
 
 class KernelGateway(JupyterApp):

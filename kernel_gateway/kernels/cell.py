@@ -14,7 +14,7 @@ from kernel_gateway.dispatch.gate import Ticket
 from kernel_gateway.dispatch.plan import CellFacts, plan_cell
 from kernel_gateway.dispatch.run import Flight
 from kernel_gateway.dispatch.settle import Settled
-from kernel_gateway.errors import AUDIT_UNAVAILABLE, RESULT_LOST, GatewayError
+from kernel_gateway.errors import AUDIT_UNAVAILABLE, RESULT_LOST, GatewayError, Started
 from kernel_gateway.kernels.outlet import Sink
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.messaging.message import InMessage, utc_text
@@ -211,6 +211,7 @@ class Cell:
             "committed": settled.committed,
             "adopted": settled.adopted,
             "failure": failure,
+            "code_started": settled.trouble.started if settled.trouble else Started.YES,
         }
         if outcome is not None:
             data = outcome.to_dict()

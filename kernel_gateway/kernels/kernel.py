@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 from kernel_gateway.dispatch.failures import CellRefused, Trouble
 from kernel_gateway.dispatch.settle import Settled
@@ -169,6 +169,19 @@ class LambdaKernel(KernelModel):
         if cell.flight is not None:
             await self._services.dispatcher.interrupt(cell.flight)
 
+    async def cancel(self, msg_id: str) -> None:
+        """Withdraw the execute_request with this id if it waits, interrupt it if it runs.
+
+        Raises:
+            StorageError: as `interrupt`.
+        """
+        if self._cell is not None and self._cell.message.msg_id == msg_id:
+            await self.interrupt()
+            return
+        for cell in [each for each in self._queue or () if each.message.msg_id == msg_id]:
+            cast("deque[Cell]", self._queue).remove(cell)
+            self._turn_away(cell.message, cell.sink, {"status": "aborted"})
+
     async def restart(self) -> None:
         """Abort everything, kill the running cell, empty the namespace; the id stays.
 
@@ -326,7 +339,7 @@ class LambdaKernel(KernelModel):
             "dependencies_met": True,
             "engine": "",
             "status": content["status"],
-            "lambda_kernel": {"failure": content.get("ename")},
+            "lambda_kernel": {"failure": content.get("ename"), "code_started": Started.NO},
         }
         self._outlet.reply(message, sink, content, metadata)
         self._idle_after(message)

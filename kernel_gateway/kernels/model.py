@@ -11,7 +11,7 @@ from kernel_gateway.environments.environment import Environment
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.options import KernelOptions
-from kernel_gateway.kernels.outlet import KeptLimits, Outlet
+from kernel_gateway.kernels.outlet import KeptLimits, Outlet, Sink
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.state import ExecutionState, KernelEvent, next_state
 from lambda_kernel.contract.scope import Scope
@@ -31,7 +31,7 @@ STEPS = (
 
 
 class KernelModel:
-    """The readable side of a kernel.
+    """The readable side of a kernel: what it is, and what it says.
 
     Attributes:
         environment: where its cells run.
@@ -124,6 +124,14 @@ class KernelModel:
         # Kept as an array: a dict would be a third of what an idle kernel weighs.
         pairs = zip(STEPS, self._timings_ms or (), strict=False)
         return {step: round(ms, 3) for step, ms in pairs if not math.isnan(ms)}
+
+    def watch(self, msg_id: str, sink: Sink) -> None:
+        """Send ``sink`` the iopub messages of one request, whoever else is attached."""
+        self._outlet.watch(msg_id, sink)
+
+    def unwatch(self, msg_id: str) -> None:
+        """End `watch`."""
+        self._outlet.unwatch(msg_id)
 
     def _note_timings(self, timings_ms: Mapping[str, float]) -> None:
         self._timings_ms = array("f", [timings_ms.get(step, math.nan) for step in STEPS])

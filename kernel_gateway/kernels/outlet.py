@@ -50,6 +50,7 @@ class Outlet:
         "_kept",
         "_limits",
         "_now",
+        "_watchers",
         "dropped_count",
         "last_activity",
         "session",
@@ -64,6 +65,7 @@ class Outlet:
         self._now = now
         self._limits = limits
         self._kept: Backlog | None = None
+        self._watchers: dict[str, Sink] | None = None
 
     def attach(self, sink: Sink) -> None:
         """Add a client and give it what was kept."""
@@ -81,6 +83,15 @@ class Outlet:
     def detach(self, sink: Sink) -> None:
         """Remove a client."""
         self.sinks = tuple(other for other in self.sinks if other != sink)
+
+    def watch(self, msg_id: str, sink: Sink) -> None:
+        """Send ``sink`` the iopub messages of one request too; they are then not kept."""
+        self._watchers = {**(self._watchers or {}), msg_id: sink}
+
+    def unwatch(self, msg_id: str) -> None:
+        """End `watch`."""
+        left = {key: sink for key, sink in (self._watchers or {}).items() if key != msg_id}
+        self._watchers = left or None
 
     def publish(
         self,
@@ -147,7 +158,11 @@ class Outlet:
         )
 
     def _spread(self, message: OutMessage) -> None:
-        if not self.sinks:
+        watchers = self._watchers or {}
+        watcher = watchers.get(message.parent_header.get("msg_id", ""))
+        if watcher is not None:
+            self._tell(watcher, message)
+        elif not self.sinks:
             self._keep(message)
         for sink in self.sinks:
             self._tell(sink, message)

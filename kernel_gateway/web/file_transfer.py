@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from kernel_gateway.client.endpoint import files_path
 from kernel_gateway.errors import BadRequest, NotFound
-from kernel_gateway.web.rest_client import BLOCK_BYTES, Progress, RestClient, files_path
+from kernel_gateway.web.rest_client import BLOCK_BYTES, Progress, RestClient
 from lambda_kernel.contract import names
 
 SHA256_HEADER = "Lambda-Kernel-Sha256"

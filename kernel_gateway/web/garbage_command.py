@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kernel_gateway.web.rest_client import Endpoint, RestClient
+from kernel_gateway.client.endpoint import Endpoint
+from kernel_gateway.web.rest_client import RestClient
 
 LONG_S = 3600.0
 """A collection goes through all commits."""

@@ -5,6 +5,8 @@ jupyter_server loads ``default_handlers`` as an extra service, ahead of its own 
 
 from __future__ import annotations
 
+from importlib import resources
+
 from jupyter_server.auth.decorator import allow_unauthenticated
 from jupyter_server.base.handlers import APIVersionHandler
 from jupyter_server.kernelspecs.handlers import KernelSpecResourceHandler
@@ -18,6 +20,7 @@ from tornado import web
 
 from kernel_gateway.web.base import GatewayHandler, JsonErrors, NotFoundHandler
 from kernel_gateway.web.channels import KernelChannelsHandler
+from kernel_gateway.web.execute_api import ExecuteHandler
 from kernel_gateway.web.garbage_api import GarbageHandler
 from kernel_gateway.web.kernels_api import KernelActionHandler, KernelHandler, KernelsHandler
 from kernel_gateway.web.sessions_api import SessionHandler, SessionsHandler
@@ -34,6 +37,7 @@ when it started:
   JupyterLab: jupyter lab --gateway-url={url} --GatewayClient.auth_token=TOKEN
   Notebook:   kernel-gateway run NOTEBOOK.ipynb --gateway-url {url} --token TOKEN
   REST:       curl -H 'Authorization: token TOKEN' {url}/api/kernels
+  OpenAPI:    {url}/api/spec.yaml
 """
 
 SESSION_ID = r"(?P<session_id>\w+-\w+-\w+-\w+-\w+)"
@@ -52,8 +56,22 @@ class RootHandler(GatewayHandler):
         self.finish(ROOT_TEXT.format(url=url), set_content_type="text/plain; charset=utf-8")
 
 
+class SpecHandler(GatewayHandler):
+    """What there is: the OpenAPI document, which tells nothing of anybody."""
+
+    _track_activity = False
+
+    @allow_unauthenticated
+    async def get(self) -> None:
+        """Return it."""
+        text = resources.files("kernel_gateway.web").joinpath("openapi.yaml").read_bytes()
+        self.finish(text, set_content_type="application/yaml")
+
+
 class IdentityHandler(JsonErrors, JupyterIdentityHandler):
-    """Who the caller is."""
+    """Who the caller is; the token alone says so, and nothing of it can be changed here."""
+
+    patch = web.RequestHandler.patch
 
 
 class KernelSpecsHandler(JsonErrors, MainKernelSpecHandler):
@@ -75,6 +93,7 @@ class LogoHandler(JsonErrors, KernelSpecResourceHandler):
 default_handlers = [
     (r"/", RootHandler),
     (r"/api/?", APIVersionHandler),
+    (r"/api/spec.yaml", SpecHandler),
     (r"/api/me", IdentityHandler),
     (r"/api/status", StatusHandler),
     (r"/api/events/subscribe", EventsHandler),
@@ -84,6 +103,7 @@ default_handlers = [
     (r"/api/kernels", KernelsHandler),
     (rf"/api/kernels/{KERNEL_ID}", KernelHandler),
     (rf"/api/kernels/{KERNEL_ID}/(?P<action>interrupt|restart)", KernelActionHandler),
+    (rf"/api/kernels/{KERNEL_ID}/execute", ExecuteHandler),
     (rf"/api/kernels/{KERNEL_ID}/variables", VariablesHandler),
     (rf"/api/kernels/{KERNEL_ID}/channels", KernelChannelsHandler),
     (r"/api/sessions", SessionsHandler),

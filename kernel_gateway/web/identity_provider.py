@@ -50,6 +50,10 @@ class LambdaIdentityProvider(IdentityProvider):
         # Never shown by jupyter_server's own pages and logs; the table decides.
         return ""
 
+    @default("updatable_fields")
+    def _nothing_can_be_changed(self) -> list[str]:
+        return []
+
     async def _get_user(self, handler: web.RequestHandler) -> User | None:
         token = self.get_token(handler)
         identity = self.identities.identify(token) if token else None

@@ -15,9 +15,9 @@ from typing import Any
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
+from kernel_gateway.client.endpoint import ApiError, Endpoint
 from kernel_gateway.messaging.message import OutMessage, new_header
 from kernel_gateway.web.codec import V1_PROTOCOL, MalformedFrame, decode_frame, encode_frame
-from kernel_gateway.web.rest_client import ApiError, Endpoint
 
 CONNECT_TIMEOUT_S = 20
 MAX_FRAME_BYTES = 1 << 30

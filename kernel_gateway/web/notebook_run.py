@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from kernel_gateway.client.endpoint import ApiError, Endpoint
 from kernel_gateway.web.kernel_client import GatewayKernelClient
-from kernel_gateway.web.rest_client import ApiError, Endpoint, RestClient
+from kernel_gateway.web.rest_client import RestClient
 
 logger = logging.getLogger(__name__)
 
@@ -114,31 +114,6 @@ async def _run_cells(
     return None
 
 
-def execute(code: str, *, url: str, token: str) -> str:
-    """Run ``code`` in a kernel of its own and return what it printed and what it gave.
-
-    Args:
-        code: of one cell.
-        url: of the gateway.
-        token: the caller's.
-
-    Raises:
-        ApiError: the gateway refused, or is gone.
-    """
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    run = run_notebook(
-        Endpoint(url=url, token=token),
-        notebook,
-        kernel_name=None,
-        timeout_s=None,
-        env={},
-        report=lambda *_: None,
-    )
-    failure = asyncio.run(run)
-    shown = [_text(output) for output in notebook.cells[0].outputs]
-    return "".join(shown if failure is None else [*shown, failure.text])
-
-
 @asynccontextmanager
 async def new_kernel(
     endpoint: Endpoint, name: str, env: dict[str, str]
@@ -167,11 +142,3 @@ def _own_kernel(notebook: Any) -> str:
 
 def _is_code(cell: Any) -> bool:
     return bool(cell.cell_type == "code" and cell.source.strip())
-
-
-def _text(output: Any) -> str:
-    if output.output_type == "stream":
-        return str(output.text)
-    if output.output_type == "error":
-        return ""
-    return str(output.data.get("text/plain", ""))

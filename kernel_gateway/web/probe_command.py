@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
+from kernel_gateway.client import ApiError, AsyncGateway
+from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.errors import StartError
-from kernel_gateway.web.notebook_run import DEFAULT_KERNEL, new_kernel
-from kernel_gateway.web.rest_client import Endpoint, RestClient
-
-REPLY_TIMEOUT_S = 120
 
 
 async def measured_probe(endpoint: Endpoint, kernel_name: str | None) -> dict[str, Any]:
@@ -24,14 +21,21 @@ async def measured_probe(endpoint: Endpoint, kernel_name: str | None) -> dict[st
         ApiError: the gateway refused, or is gone.
         StartError: the cell did not run; the message says why.
     """
-    async with new_kernel(endpoint, kernel_name or DEFAULT_KERNEL, {}) as (manager, client):
-        client.execute("pass")
-        reply = await client.shell_channel.get_msg(timeout=REPLY_TIMEOUT_S)
-        path = f"/api/kernels/{manager.kernel_id}"
-        model = await asyncio.to_thread(RestClient(endpoint).call, "GET", path)
-    probe: dict[str, Any] | None = model["lambda_kernel"]["probe"]
+    problem = ""
+    async with (
+        AsyncGateway(endpoint.url, endpoint.token) as gateway,
+        gateway.kernel(kernel_name) as kernel,
+    ):
+        try:
+            result = await kernel.execute("pass")
+            problem = str(result.error or "no reason was given")
+        except ApiError as refused:
+            # Where the isolation itself is the reason, the kernel says what was measured.
+            problem = str(refused)
+        model = (await gateway.attach(kernel.kernel_id)).info.lambda_kernel
+    probe: dict[str, Any] | None = model["probe"]
     if probe is None:
-        raise StartError(f"no cell ran: {reply['content'].get('evalue', 'no reason was given')}")
+        raise StartError(f"no cell ran: {problem}")
     return probe
 
 

@@ -6,11 +6,11 @@ import http.client
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, BinaryIO
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
-from kernel_gateway.errors import GatewayError
+from kernel_gateway.client.endpoint import ApiError, Endpoint, refusal
 
 BLOCK_BYTES = 1 << 18
 TIMEOUT_S = 120
@@ -19,43 +19,6 @@ UPLOAD_TIMEOUT_S = 3600
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that were just moved."""
-
-
-class ApiError(GatewayError):
-    """The gateway refused a request, or could not be reached; the text is its own message."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where a gateway is, and who asks.
-
-    Attributes:
-        url: such as ``http://127.0.0.1:8888/``.
-        token: the caller's, None where it has none.
-    """
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ApiError(f"{self.url!r} is not a URL of a gateway (http://host:port/)")
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What every request carries."""
-        return {} if self.token is None else {"Authorization": f"token {self.token}"}
-
-    def path(self, path: str) -> str:
-        """Return the path of a request below the gateway's base URL."""
-        return urlsplit(self.url).path.rstrip("/") + path
-
-    def websocket_url(self, path: str) -> str:
-        """Return the URL of a websocket below the gateway's base URL."""
-        parts = urlsplit(self.url)
-        scheme = "wss" if parts.scheme == "https" else "ws"
-        return f"{scheme}://{parts.netloc}{self.path(path)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +89,7 @@ class RestClient:
             )
             response = connection.getresponse()
             if response.status >= 400:
-                raise _refusal(response)
+                raise refusal(response.status, response.read(1 << 16), response.reason)
             yield response
         except (OSError, http.client.HTTPException) as problem:
             raise ApiError(
@@ -134,19 +97,3 @@ class RestClient:
             ) from problem
         finally:
             connection.close()
-
-
-def files_path(workspace: str, path: str) -> str:
-    """Return the REST path of a file or folder of a workspace."""
-    return f"/api/workspaces/{quote(workspace, safe='')}/files/{quote(path)}"
-
-
-def _refusal(response: http.client.HTTPResponse) -> ApiError:
-    text = response.read(1 << 16)
-    try:
-        message = str(json.loads(text)["message"])
-    except (ValueError, KeyError, TypeError):
-        message = response.reason
-    if response.status == 403 and message == "Forbidden":
-        message = "the token is missing or wrong"
-    return ApiError(f"{response.status}: {message}")

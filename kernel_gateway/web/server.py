@@ -8,6 +8,7 @@ import secrets
 import socket
 from pathlib import Path
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from jupyter_server.prometheus.log_functions import prometheus_log_method
 from jupyter_server.serverapp import ServerApp, random_ports
@@ -115,6 +116,7 @@ class GatewayServer(ServerApp):
             "workspace_files": files,
             "log_function": _note_request,
             "spool_dir": spool_dir,
+            "idempotency_keys": WeakKeyDictionary(),
             "garbage_collector": collector,
             # No file of this machine is served, jupyter_server's own pages included.
             "static_path": None,

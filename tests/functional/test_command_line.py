@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -127,7 +128,12 @@ async def test_the_commands_that_are_printed_work_as_they_stand(
     ]
     assert python[:3] == [sys.executable, "-P", "-c"]
     called: list[Any] = []
-    told = {"execute": lambda code, **facts: called.append((code, facts))}
+
+    def execute(code: str, **facts: str) -> SimpleNamespace:
+        called.append((code, facts))
+        return SimpleNamespace(text="42")
+
+    told = {"execute": execute}
     exec(python[3].partition(";")[2].strip(), told)
     assert called == [("6 * 7", {"url": "http://127.0.0.1:8888", "token": shown})]
     assert run[0] == str(script)

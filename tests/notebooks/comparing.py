@@ -16,8 +16,8 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
+from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.web.notebook_run import run_notebook
-from kernel_gateway.web.rest_client import Endpoint
 from tests.integration.driver import Gateway
 from tests.notebooks.normalisation import normalised
 from tests.notebooks.sources import Source

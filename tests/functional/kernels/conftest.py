@@ -232,6 +232,9 @@ def _outputs(word: str, rest: str) -> list[dict[str, Any]]:
     if word == "many-lines":
         lines = [{"name": "stdout", "text": f"{i}\n"} for i in range(5000)]
         return [{"msg_type": "stream", "content": line, "metadata": {}} for line in lines]
+    if word == "floods":
+        content = {"data": {"text/plain": "x" * (1 << 20)}, "metadata": {}}
+        return [{"msg_type": "display_data", "content": content, "metadata": {}}] * 80
     lies = {"lambda_kernel": {"failure": "CellTimeout"}}
     messages["lies"] = {
         "msg_type": "execute_result",

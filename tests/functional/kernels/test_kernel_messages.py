@@ -198,7 +198,8 @@ async def test_an_execute_request_of_a_wrong_shape_is_no_cell(
     reply = reply_of(messages)
     assert (reply.content["status"], reply.content["ename"]) == ("error", "BadMessage")
     assert said in reply.content["evalue"]
-    assert reply.metadata["lambda_kernel"] == {"failure": "BadMessage"}
+    facts = {"failure": "BadMessage", "code_started": "no"}
+    assert reply.metadata["lambda_kernel"] == facts
     assert world.function.invocations == []
     assert (await client.run("print on"))[1].content["execution_count"] == 1
 

@@ -16,6 +16,7 @@ from typing import Any
 from traitlets.config import Config
 from websockets.asyncio.client import ClientConnection, connect
 
+from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.dispatch.invoker import InMemoryInvoker
 from kernel_gateway.environments.environment import Environment, read_environments
 from kernel_gateway.garbage import GarbageCollector
@@ -23,7 +24,6 @@ from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.objects import MemoryObjectStore
 from kernel_gateway.retention import Retention
 from kernel_gateway.web.identities import IdentityEntry, IdentityTable, token_digest
-from kernel_gateway.web.rest_client import Endpoint
 from kernel_gateway.web.server import GatewayServer
 from kernel_gateway.web.workspace_files import MemoryFileStore
 from lambda_kernel.contract import keys

@@ -79,7 +79,6 @@ async def test_the_version_is_told_to_anybody(gateway: WebGateway) -> None:
         "/api/config/notebook",
         "/api/security/csp-report",
         "/api/shutdown",
-        "/api/spec.yaml",
         "/api/resolvePath?path=/etc/passwd",
         "/files/etc/passwd",
         "/static/style/style.css",
@@ -113,7 +112,7 @@ async def test_the_url_itself_says_how_to_connect_and_nothing_else(gateway: WebG
     (text,) = {answer.body.decode() for answer in seen}
     assert seen[0].headers["Content-Type"].startswith("text/plain")
     assert f"jupyter lab --gateway-url={gateway.url} --GatewayClient.auth_token=TOKEN" in text
-    assert len(text.splitlines()) == 7
+    assert len(text.splitlines()) == 8
     for method in ("POST", "PUT"):
         assert (await gateway.rest(method, "/", data=b"")).status == 405
 

@@ -8,9 +8,9 @@ from typing import Any
 import nbformat
 import pytest
 
+from kernel_gateway.client.endpoint import ApiError
 from kernel_gateway.web.connection import LambdaWebsocketConnection
 from kernel_gateway.web.notebook_run import run_notebook
-from kernel_gateway.web.rest_client import ApiError
 from tests.functional.web.server import WebGateway
 
 

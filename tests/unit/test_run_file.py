@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kernel_gateway import run_file
 from kernel_gateway.errors import ConfigError, StartError
-from kernel_gateway.web import run_file
-from kernel_gateway.web.run_file import RunFile, StateLock, started_gateway
+from kernel_gateway.run_file import RunFile, StateLock, started_gateway
 
 RUNNING = RunFile(url="http://127.0.0.1:8888/", token="t", pid=4711)
 

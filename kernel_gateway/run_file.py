@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import platformdirs
+
 from kernel_gateway.errors import ConfigError, StartError
 
+APP_NAME = "lambda-kernel-gateway"
 RUN_FOLDER = "run"
 LOCK_NAME = "gateway.lock"
 FILE_NAME = "gateway.json"
@@ -60,6 +63,11 @@ class RunFile:
         (state_dir / RUN_FOLDER / FILE_NAME).unlink(missing_ok=True)
 
 
+def default_state_dir() -> Path:
+    """Return where state stands unless told otherwise: the platform's user data directory."""
+    return Path(platformdirs.user_data_dir(APP_NAME, appauthor=False))
+
+
 class StateLock:
     """The state directory is ours until this is released, or the process ends however it ends."""
 
@@ -102,7 +110,7 @@ async def started_gateway(state_dir: Path) -> RunFile | None:
     """
     try:
         async with asyncio.timeout(START_TIMEOUT_S):
-            while _is_locked(state_dir):
+            while is_in_use(state_dir):
                 found = RunFile.read(state_dir)
                 if found is not None:
                     return found
@@ -112,7 +120,8 @@ async def started_gateway(state_dir: Path) -> RunFile | None:
     return None
 
 
-def _is_locked(state_dir: Path) -> bool:
+def is_in_use(state_dir: Path) -> bool:
+    """Return whether a gateway runs on ``state_dir``, or is starting."""
     try:
         file = (state_dir / RUN_FOLDER / LOCK_NAME).open("r")
     except OSError:

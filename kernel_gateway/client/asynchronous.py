@@ -1,0 +1,255 @@
+"""The client for asyncio: the methods of `blocking`, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Self, TypeVar, Unpack
+
+import httpx
+
+from kernel_gateway.client import operations
+from kernel_gateway.client.connecting import http_options, request_options, running_gateway
+from kernel_gateway.client.endpoint import ApiError, Endpoint, Unreachable
+from kernel_gateway.client.models import (
+    Event,
+    EventReader,
+    FileInfo,
+    KernelInfo,
+    Result,
+    VariableInfo,
+)
+from kernel_gateway.client.operations import ExecuteOptions, Pause, Send, Steps
+
+T = TypeVar("T")
+
+
+class AsyncGateway:
+    """One gateway, as one caller sees it. Close it, or use it in ``with``.
+
+    Attributes:
+        endpoint: where it is, and who asks.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.endpoint = Endpoint(url=url, token=token)
+        self._http = httpx.AsyncClient(**http_options(self.endpoint))
+
+    @classmethod
+    def local(cls, state_dir: str | Path | None = None, *, token: str | None = None) -> Self:
+        """Return the gateway that runs on this machine.
+
+        Args:
+            state_dir: its ``--state-dir``, None for the default one.
+            token: the caller's, None for that of the user ``local``.
+
+        Raises:
+            NotRunning: none runs there.
+        """
+        found = running_gateway(state_dir)
+        return cls(found.url, token or found.token)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give the connections back; kernels go on."""
+        await self._http.aclose()
+
+    async def kernels(self) -> list[KernelInfo]:
+        """Return the kernels that the caller may see (raises ApiError)."""
+        return await self.run(operations.kernels())
+
+    async def start_kernel(
+        self,
+        name: str | None = None,
+        *,
+        workspace: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> AsyncKernel:
+        """Start a kernel, which goes on until it is shut down (raises ApiError).
+
+        Args:
+            name: a kernelspec, None for the default.
+            workspace: which workspace its cells work in, None for ``default``.
+            env: LAMBDA_KERNEL_… choices.
+        """
+        return AsyncKernel(self, await self.run(operations.start_kernel(name, workspace, env)))
+
+    async def attach(self, kernel_id: str) -> AsyncKernel:
+        """Return a kernel that is there already.
+
+        Raises:
+            NoSuchThing: it does not exist, or is not the caller's.
+        """
+        return AsyncKernel(self, await self.run(operations.kernel(kernel_id)))
+
+    @asynccontextmanager
+    async def kernel(
+        self,
+        name: str | None = None,
+        *,
+        workspace: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[AsyncKernel]:
+        """Yield a kernel as `start_kernel` does, and shut it down at the end."""
+        kernel = await self.start_kernel(name, workspace=workspace, env=env)
+        try:
+            yield kernel
+        finally:
+            # What came of the cells counts for more.
+            with suppress(ApiError):
+                await kernel.shutdown()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Do what ``steps`` ask for and return their result (raises ApiError)."""
+        answer: httpx.Response | None = None
+        problem: Unreachable | None = None
+        while True:
+            try:
+                step = steps.send(answer) if problem is None else steps.throw(problem)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            answer = problem = None
+            try:
+                answer = await self._take(step)
+            except Unreachable as found:
+                problem = found
+
+    async def events(self, send: Send) -> AsyncGenerator[Event, None]:
+        """Yield the events of an execution; a lost connection is made anew where it broke."""
+        reader = EventReader()
+        retrying = operations.Retrying(await self.run(operations.repeated_started()))
+        while True:
+            try:
+                async with aclosing(self._events_once(send, reader)) as events:
+                    async for event in events:
+                        retrying.succeeded()
+                        yield event
+                        if event.is_last:
+                            return
+            except Unreachable as problem:
+                await self.run(retrying.after(problem))
+
+    async def _events_once(self, send: Send, reader: EventReader) -> AsyncGenerator[Event, None]:
+        reader.begin()
+        request = request_options(operations.events_request(send, reader.last_number))
+        try:
+            async with self._http.stream(**request) as response:
+                if response.status_code >= 400:
+                    await response.aread()
+                    operations.check(response)
+                async for line in response.aiter_lines():
+                    event = reader.feed(line)
+                    if event is not None:
+                        yield event
+                # Whoever got the last event asks for no more.
+                raise Unreachable("the events ended before the cell did", was_sent=True)
+        except httpx.TransportError as problem:
+            raise operations.trouble_of(problem, self.endpoint.url) from problem
+
+    async def _take(self, step: Send | Pause) -> httpx.Response | None:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return await self._http.request(**request_options(step))
+        except httpx.TransportError as problem:
+            raise operations.trouble_of(problem, self.endpoint.url) from problem
+
+
+class AsyncKernel:
+    """One kernel of a gateway.
+
+    Attributes:
+        info: as it was when it was started or attached.
+    """
+
+    def __init__(self, gateway: AsyncGateway, info: KernelInfo) -> None:
+        self.info = info
+        self._gateway = gateway
+
+    @property
+    def kernel_id(self) -> str:
+        """Its id."""
+        return self.info.kernel_id
+
+    @property
+    def workspace(self) -> str:
+        """The workspace that its cells work in."""
+        return self.info.workspace
+
+    async def execute(
+        self, code: str, *, idempotency_key: str | None = None, **options: Unpack[ExecuteOptions]
+    ) -> Result:
+        """Run one cell and return how it ended, an error in it included.
+
+        A request whose connection is lost is sent again: the gateway attaches it to the cell that
+        runs, or answers with the result, so the cell runs once.
+
+        Args:
+            code: of the cell.
+            idempotency_key: of this cell, a random one where None. Given again with the same
+                arguments, also by another process, it returns the same result.
+            options: see `ExecuteOptions`.
+
+        Raises:
+            TryLater: nothing ran: the queue is full, or no container is free.
+            OutcomeUnknown: the gateway was restarted meanwhile.
+            Unreachable: it does not answer any more.
+            ApiError: it refused; see its subclasses.
+        """
+        body = operations.execute_body(code, options)
+        return await self._gateway.run(
+            operations.execute(operations.execute_request(self.kernel_id, body, idempotency_key))
+        )
+
+    def stream(
+        self, code: str, *, idempotency_key: str | None = None, **options: Unpack[ExecuteOptions]
+    ) -> AsyncGenerator[Event, None]:
+        """Run one cell and yield its messages as they come, the ``execute_reply`` last.
+
+        A lost connection is made anew where it broke. The cell goes on where the caller stops
+        reading, unless ``interrupt_on_disconnect`` is given; ``contextlib.aclosing`` makes sure
+        that it is known at once. Arguments and errors: see `execute`.
+        """
+        body = operations.execute_body(code, options)
+        return self._gateway.events(
+            operations.execute_request(self.kernel_id, body, idempotency_key)
+        )
+
+    async def interrupt(self) -> None:
+        """Interrupt the running cell, whoever asked for it (raises ApiError)."""
+        await self._gateway.run(operations.act(self.kernel_id, "interrupt"))
+
+    async def restart(self) -> None:
+        """Empty the namespace and abort what waits; the id stays (raises ApiError)."""
+        await self._gateway.run(operations.act(self.kernel_id, "restart"))
+
+    async def shutdown(self) -> None:
+        """End the kernel (raises ApiError)."""
+        await self._gateway.run(operations.shutdown(self.kernel_id))
+
+    async def variables(self) -> list[VariableInfo]:
+        """Return what the session holds, by name, without values (raises ApiError)."""
+        return await self._gateway.run(operations.variables(self.kernel_id))
+
+    async def files(self, folder: str = "", *, recursive: bool = True) -> list[FileInfo]:
+        """Return what is in a folder of the workspace, "" for all of it (raises ApiError)."""
+        return await self._gateway.run(
+            operations.files(self.workspace, folder, recursive=recursive)
+        )
+
+    async def upload(self, path: str, content: bytes) -> None:
+        """Store ``content`` as a file of the workspace: the next cell sees it (raises ApiError)."""
+        await self._gateway.run(operations.upload(self.workspace, path, content))
+
+    async def download(self, path: str) -> bytes:
+        """Return the content of a file of the workspace (raises ApiError)."""
+        return await self._gateway.run(operations.download(self.workspace, path))

@@ -1,0 +1,205 @@
+"""One execute_request that no websocket waits for: all it has said, for any number of readers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any
+
+from kernel_gateway.errors import (
+    AUDIT_UNAVAILABLE,
+    CELL_INTERRUPTED,
+    INVALID_CODE,
+    PAYLOAD_TOO_LARGE,
+    PROBE_FAILED,
+    REQUEST_REFUSED,
+    STORAGE_UNAVAILABLE,
+    THROTTLED,
+    WORKSPACE_TOO_LARGE,
+    GatewayError,
+    Started,
+)
+from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.messaging.backlog import merged, rough_bytes
+from kernel_gateway.messaging.message import InMessage, OutMessage, new_header
+from kernel_gateway.messaging.notebook_outputs import outputs_of
+
+logger = logging.getLogger(__name__)
+
+NOT_RUN_STATUS = {
+    INVALID_CODE.ename: 400,
+    "BadMessage": 400,
+    "DeadKernel": 409,
+    CELL_INTERRUPTED.ename: 409,
+    PAYLOAD_TOO_LARGE.ename: 413,
+    WORKSPACE_TOO_LARGE.ename: 413,
+    "QueueFull": 429,
+    THROTTLED.ename: 429,
+    "RequestFailed": 500,
+    REQUEST_REFUSED.ename: 502,
+    STORAGE_UNAVAILABLE.ename: 503,
+    PROBE_FAILED.ename: 503,
+    AUDIT_UNAVAILABLE.ename: 503,
+}
+"""The HTTP status by the name of the failure, where a request did not become a running cell."""
+
+MAX_SAID_BYTES = 64 << 20
+"""Roughly what is held of one cell; as a websocket that does not read, it gets no more."""
+
+OVER = "[gateway] the cell has sent more messages than are kept for it: the rest is dropped\n"
+
+ABORTED = (
+    "the request was taken out of the queue: a cell before it failed, it was withdrawn, or the "
+    "kernel was restarted or shut down"
+)
+
+
+class CellNotRun(GatewayError):
+    """A request did not become a cell; nothing of it ran.
+
+    Attributes:
+        http_status: says why.
+    """
+
+    def __init__(self, text: str, http_status: int) -> None:
+        super().__init__(text)
+        self.http_status = http_status
+
+
+class Execution:
+    """A cell that was asked for by REST, from the request to the reply.
+
+    Attributes:
+        msg_id: of its execute_request.
+        messages: what it has said, the reply last; readers keep their place in it.
+        size_bytes: roughly what these hold in memory.
+        readers_count: how many callers wait for it.
+        reply: the execute_reply, None until then.
+    """
+
+    def __init__(self, kernel: LambdaKernel, content: dict[str, Any], timeout_s: float | None):
+        # Let go of at the end: who keeps results must not keep kernels.
+        self._kernel: LambdaKernel | None = kernel
+        self.messages: list[OutMessage] = []
+        self.size_bytes = 0
+        self.readers_count = 0
+        self.reply: OutMessage | None = None
+        self._timeout_s = timeout_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._interruption: asyncio.Task[None] | None = None
+        self._read_count = 0
+        self._news = asyncio.Event()
+        header = new_header("execute_request", session="rest", username=kernel.owner.user)
+        self.msg_id: str = header["msg_id"]
+        self._request = InMessage(header=header, content={**content, "allow_stdin": False})
+
+    @classmethod
+    def begin(
+        cls, kernel: LambdaKernel, content: dict[str, Any], *, timeout_s: float | None = None
+    ) -> Execution:
+        """Ask ``kernel`` to execute; return what becomes of it.
+
+        Args:
+            kernel: whose queue the request joins.
+            content: of the execute_request.
+            timeout_s: the cell is interrupted when it has run for so long; None = never.
+        """
+        execution = cls(kernel, content, timeout_s)
+        kernel.watch(execution.msg_id, execution._take)
+        kernel.receive(execution._request, execution._end)
+        return execution
+
+    @property
+    def ended(self) -> bool:
+        """Whether the reply is there."""
+        return self.reply is not None
+
+    @property
+    def refusal(self) -> CellNotRun | None:
+        """Why nothing of it ran; None where something did, or may have, or is yet to."""
+        if self.reply is None:
+            return None
+        content, ours = self.reply.content, self.reply.metadata.get("lambda_kernel", {})
+        if content["status"] == "aborted":
+            return CellNotRun(ABORTED, 409)
+        if ours.get("failure") is None or ours.get("code_started") != Started.NO:
+            return None
+        ename = content.get("ename", "")
+        return CellNotRun(f"{ename}: {content.get('evalue')}", NOT_RUN_STATUS.get(ename, 503))
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The JSON form of how it ended; only once it has."""
+        assert self.reply is not None  # noqa: S101  (see above)
+        content = self.reply.content
+        names = ("ename", "evalue", "traceback") if content["status"] == "error" else ()
+        return {
+            "status": content["status"],
+            "execution_count": content.get("execution_count"),
+            "outputs": outputs_of(self.messages),
+            **{name: content.get(name) for name in names},
+            "user_expressions": content.get("user_expressions", {}),
+            "payload": content.get("payload", []),
+            "lambda_kernel": self.reply.metadata.get("lambda_kernel", {}),
+        }
+
+    def read(self, start: int) -> list[OutMessage]:
+        """Return what it has said from this place on; what was read is not changed any more."""
+        self._read_count = max(self._read_count, len(self.messages))
+        return self.messages[start:]
+
+    async def news(self) -> None:
+        """Wait until it has said more, has ended, or `wake` was called."""
+        await self._news.wait()
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def cancel(self) -> None:
+        """Withdraw it while it waits, interrupt it while it runs; once it has ended, do nothing."""
+        if self.ended or self._kernel is None:
+            return
+        try:
+            await self._kernel.cancel(self.msg_id)
+        except GatewayError:
+            logger.warning("a cell could not be interrupted", exc_info=True)
+
+    def _take(self, message: OutMessage) -> None:
+        if message.msg_type == "status":
+            self._status(message.content["execution_state"])
+        if self.ended or self.size_bytes > MAX_SAID_BYTES:
+            return
+        last = self.messages[-1] if len(self.messages) > self._read_count else None
+        joined = merged(last, message) if last is not None else None
+        if joined is not None:
+            self.size_bytes -= rough_bytes(self.messages.pop())
+        self._add(joined or message)
+        if self.size_bytes > MAX_SAID_BYTES:
+            header = {**message.header, "msg_type": "stream"}
+            self._add(replace(message, header=header, content={"name": "stderr", "text": OVER}))
+        self.wake()
+
+    def _end(self, reply: OutMessage) -> None:
+        self.reply = reply
+        self._add(reply)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.wake()
+
+    def _add(self, message: OutMessage) -> None:
+        self.messages.append(message)
+        self.size_bytes += rough_bytes(message)
+
+    def _status(self, state: str) -> None:
+        if state == "idle" and self._kernel is not None:
+            self._kernel.unwatch(self.msg_id)
+            self._kernel = None
+        elif state == "busy" and self._timeout_s is not None and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._timeout_s, self._run_out)
+
+    def _run_out(self) -> None:
+        self._interruption = asyncio.get_running_loop().create_task(self.cancel())
