@@ -33,6 +33,8 @@ class KernelSettings:
         history_characters: inputs kept in memory, all kernels together.
         output_bytes: output of one cell; see Limits.
         snapshot_bytes: variables of one session; see Limits.
+        question_wait_s: how long completion and inspection may wait for a container; then they are
+            answered without one.
         prefetch_timeout_s: how long a cell's commit may take to be fetched for the next cell.
     """
 
@@ -42,6 +44,7 @@ class KernelSettings:
     history_characters: int = 8 * 1024 * 1024
     output_bytes: int = _LIMITS.output_bytes
     snapshot_bytes: int = _LIMITS.snapshot_bytes
+    question_wait_s: float = 1.0
     prefetch_timeout_s: float = 0.5
 
 

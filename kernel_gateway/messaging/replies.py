@@ -136,23 +136,6 @@ def _is_complete(content: Mapping[str, Any], _: KernelView) -> dict[str, Any]:
     return {"status": status}
 
 
-def _complete(content: Mapping[str, Any], _: KernelView) -> dict[str, Any]:
-    cursor = content.get("cursor_pos")
-    if not isinstance(cursor, int):
-        cursor = len(str(content.get("code", "")))
-    return {
-        "status": "ok",
-        "matches": [],
-        "cursor_start": cursor,
-        "cursor_end": cursor,
-        "metadata": {},
-    }
-
-
-def _inspect(*_: object) -> dict[str, Any]:
-    return {"status": "ok", "found": False, "data": {}, "metadata": {}}
-
-
 def _comm_info(*_: object) -> dict[str, Any]:
     return {"status": "ok", "comms": {}}
 
@@ -207,8 +190,6 @@ def _last(entries: list[PastInput], count: object) -> list[PastInput]:
 _ANSWERS: Mapping[str, Callable[[Mapping[str, Any], KernelView], dict[str, Any]]] = {
     "kernel_info_request": kernel_info,
     "is_complete_request": _is_complete,
-    "complete_request": _complete,
-    "inspect_request": _inspect,
     "history_request": _history,
     "comm_info_request": _comm_info,
 }

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from typing import Any
 
-from lambda_kernel.child import randomness, side_state
+from lambda_kernel.child import asking, randomness, side_state
 from lambda_kernel.child.cell import dispatch
 from lambda_kernel.child.kernel import CellKernel
 from lambda_kernel.child.rehydrators.registry import import_own
@@ -40,7 +40,7 @@ def preload_module(name: str) -> None:
     folder = tempfile.mkdtemp(prefix="lkg-preload-")
     os.environ["MPLCONFIGDIR"] = folder
     try:
-        importlib.import_module(name)
+        asking.parse_ahead(importlib.import_module(name))
     except Exception as error:  # noqa: BLE001  (a broken library must not end the zygote)
         reason = f"{type(error).__name__}: {error}"
         logger.warning("preload module left out", extra={"module_name": name, "reason": reason})
@@ -57,6 +57,8 @@ def warm_up(kernel: CellKernel) -> None:
     importlib.import_module("lambda_kernel.rehydrators")
     for code in WARM_UP_CELLS:
         run_warm_up(kernel, code)
+    for msg_type, content in asking.warm_up_requests():
+        _ask(kernel, msg_type, content)
     _rehearse(kernel)
     make_fresh(kernel)
 
@@ -117,14 +119,18 @@ def make_fresh(kernel: CellKernel) -> None:
 def run_warm_up(kernel: CellKernel, code: str) -> dict[str, Any]:
     """Run ``code`` in this process with no way out; returns the reply's content."""
     content = {"code": code, "silent": False, "store_history": True, "stop_on_error": False}
-    header = {"msg_id": "", "session": "", "msg_type": "execute_request"}
+    return _ask(kernel, "execute_request", content)
+
+
+def _ask(kernel: CellKernel, msg_type: str, content: dict[str, Any]) -> dict[str, Any]:
+    header = {"msg_id": "", "session": "", "msg_type": msg_type}
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
         kernel.start_request(loop)
         message = {"header": header, "content": content, "metadata": {}, "parent_header": {}}
         kernel.begin_message(message)
-        loop.run_until_complete(dispatch(kernel, message | {"msg_type": "execute_request"}))
+        loop.run_until_complete(dispatch(kernel, message | {"msg_type": msg_type}))
     finally:
         asyncio.set_event_loop(None)
         loop.close()

@@ -149,11 +149,6 @@ class Session:
         self._loader.load(name)
         return entries.lookup(self._shell, name)
 
-    def show_names(self) -> None:
-        """Let completion see the names that are not loaded; nothing may be saved after this."""
-        for name in self._loader.table:
-            self._shell.user_ns.setdefault(name, None)
-
     def save(self, snapshot_out: int) -> SnapshotReport:
         """Store what changed; tells the user on stderr what cannot be.
 
