@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
@@ -87,11 +88,6 @@ class Asking:
         self._task: asyncio.Task[None] | None = None
         self._flight: asyncio.Task[None] | None = None
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is asked, so that it need not be kept."""
-        return self._task is None and self._flight is None
-
     def ask(self, message: InMessage, sink: Sink) -> None:
         """Answer a request soon; one of the same client and type that waits is answered now."""
         place = (sink, message.msg_type)
@@ -100,7 +96,7 @@ class Asking:
             self._answer(older, sink, static_answer(older, ()))
         self._waiting[place] = message
         if self._task is None:
-            self._task = self._started(self._serve())
+            self._task = self._services.start(self._serve())
 
     def forget(self, sink: Sink) -> None:
         """Drop what a client that is gone still waits for."""
@@ -116,12 +112,6 @@ class Asking:
     def _function_name(self) -> str:
         return self._services.stack.function_name(self._environment.id)
 
-    def _started(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._services.tasks.add(task)
-        task.add_done_callback(self._services.tasks.discard)
-        return task
-
     async def _serve(self) -> None:
         try:
             while self._waiting:
@@ -136,7 +126,8 @@ class Asking:
 
     async def _content(self, place: tuple[Sink, str], message: InMessage) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._services.settings.question_wait_s
+        waited_s = time.monotonic() - message.received_s
+        deadline_s = loop.time() + self._services.settings.question_wait_s - waited_s
         content = None
         try:
             async with asyncio.timeout_at(deadline_s):
@@ -163,12 +154,12 @@ class Asking:
         )
         flight = Flight(invocation=invocation, may_wait=False)
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._flight = self._started(self._fly(flight, reply))
+        self._flight = self._services.start(self._fly(flight, reply))
         try:
             return _ok_content(await reply)
         except asyncio.CancelledError:
             # Nobody waits for it any more: its container is wanted back.
-            self._started(self._end(flight))
+            self._services.start(self._end(flight))
             raise
 
     async def _fly(self, flight: Flight, reply: asyncio.Future[Any]) -> None:

@@ -24,6 +24,7 @@ from kernel_gateway.errors import (
 from kernel_gateway.kernels import asking, query
 from kernel_gateway.kernels.asking import Asking
 from kernel_gateway.kernels.cell import Cell
+from kernel_gateway.kernels.inputs import past_inputs
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.model import KernelModel
 from kernel_gateway.kernels.outlet import Sink
@@ -33,6 +34,7 @@ from kernel_gateway.kernels.variables import Variable
 from kernel_gateway.messaging import requests
 from kernel_gateway.messaging.message import BadMessage, InMessage
 from kernel_gateway.messaging.replies import (
+    OWN_PYTHON,
     KernelView,
     PastInput,
     error_content,
@@ -134,11 +136,11 @@ class LambdaKernel(KernelModel):
         if msg_type == "execute_request":
             self._enqueue(Cell(message, sink))
         elif msg_type in CONTROL_REQUESTS:
-            task = asyncio.get_running_loop().create_task(self._control(message, sink))
-            self._services.tasks.add(task)
-            task.add_done_callback(self._services.tasks.discard)
+            self._services.start(self._control(message, sink))
         elif msg_type in asking.KINDS:
             self._ask(asking.checked(message), sink)
+        elif msg_type == "history_request":
+            self._services.start(self._recall(message, sink))
         elif msg_type.endswith("_request"):
             self._answer_now(message, sink)
         elif msg_type in COMM_MESSAGES:
@@ -235,6 +237,9 @@ class LambdaKernel(KernelModel):
         await self._stop("the gateway stopped")
 
     def _ask(self, message: InMessage, sink: Sink) -> None:
+        if self.execution_state is ExecutionState.DEAD:
+            self._turn_away(message, sink, self._dead_content())
+            return
         if self._asking is None:
             self._asking = Asking(self._lineage, self.environment, self._services, self._answer)
         self._asking.ask(message, sink)
@@ -244,13 +249,15 @@ class LambdaKernel(KernelModel):
         self._outlet.reply(message, sink, content)
         self._idle_after(message)
 
-    def _answer_now(self, message: InMessage, sink: Sink) -> None:
+    async def _recall(self, message: InMessage, sink: Sink) -> None:
+        self._answer_now(message, sink, await past_inputs(self._lineage, self._services))
+
+    def _answer_now(self, message: InMessage, sink: Sink, past: Sequence[PastInput] = ()) -> None:
         if not is_known(message.msg_type):
             logger.warning("a request of unknown type", extra={"msg_type": message.msg_type[:64]})
-        past: Sequence[PastInput] = ()
-        if message.msg_type == "history_request":
-            past = self._services.history.of(self.kernel_id)
-        view = KernelView(execution_count=self.execution_count or 0, history=past, probe=self.probe)
+        number = self._lineage.session_number
+        python = self._services.pythons.get(self.environment.id, OWN_PYTHON)
+        view = KernelView(history=past, probe=self.probe, session=number, python=python)
         self._answer(message, sink, reply_content(message, view))
 
     async def _control(self, message: InMessage, sink: Sink) -> None:
@@ -272,8 +279,7 @@ class LambdaKernel(KernelModel):
 
     def _enqueue(self, cell: Cell) -> None:
         if self.execution_state is ExecutionState.DEAD:
-            content = error_content("DeadKernel", f"this kernel was {self.reason}")
-            self._turn_away(cell.message, cell.sink, content)
+            self._turn_away(cell.message, cell.sink, self._dead_content())
         elif self.queued >= self._services.settings.max_queued:
             content = error_content("QueueFull", f"{self.queued} requests wait already")
             self._turn_away(cell.message, cell.sink, content)
@@ -282,6 +288,9 @@ class LambdaKernel(KernelModel):
                 self._queue = deque()
             self._queue.append(cell)
             self._begin()
+
+    def _dead_content(self) -> dict[str, Any]:
+        return error_content("DeadKernel", f"this kernel was {self.reason}")
 
     def _begin(self) -> None:
         if self._queue and self._task is None and self.execution_state is ExecutionState.IDLE:
@@ -321,7 +330,8 @@ class LambdaKernel(KernelModel):
             return
         if cell.stores_history:
             lineage.execution_count = cell.count
-            self._services.history.add(self.kernel_id, cell.count, cell.code)
+            number = lineage.session_number
+            self._services.history.add(self.kernel_id, cell.count, cell.code, number)
         facts = lineage.facts(position, cell.count, self.environment)
         if self._asking is not None:
             await self._asking.give_way()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from kernel_gateway.dispatch.plan import limits_for
 from kernel_gateway.dispatch.run import Dispatcher
@@ -64,7 +65,8 @@ class KernelServices:
         now: the time, aware.
         probes: what the isolation of each environment's last container was, by environment id.
         shut_down: ends a kernel by id and forgets it.
-        tasks: control requests that are being served.
+        pythons: versions of environments whose Python is not the gateway's, by environment id.
+        tasks: requests that are being served.
     """
 
     stack: Stack
@@ -78,7 +80,15 @@ class KernelServices:
     now: Callable[[], datetime]
     shut_down: Callable[[str], Awaitable[None]]
     probes: dict[str, Probe] = field(default_factory=dict)
+    pythons: Mapping[str, str] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Return the task that does ``work``, which the end of the gateway waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
 
     def limits_of(self, environment: Environment) -> Limits:
         """Return the limits of a cell in this environment."""

@@ -51,7 +51,9 @@ def _matches(before: str, names: Iterable[str]) -> tuple[int, dict[str, str]]:
     if not word or before[:begin].endswith((".", "'", '"')):
         # Of attributes, keys and files nothing is known here.
         return len(before), {}
-    known = _magics() if word.startswith("%") else {**_language(), **dict.fromkeys(names, "instance")}
+    known = (
+        _magics() if word.startswith("%") else {**_language(), **dict.fromkeys(names, "instance")}
+    )
     return begin, {text: known[text] for text in sorted(known) if text.startswith(word)}
 
 
@@ -63,8 +65,9 @@ def _language() -> dict[str, str]:
 
 @functools.cache
 def _magics() -> dict[str, str]:
-    classes = [c for c in vars(magics).values() if isinstance(c, type) and issubclass(c, Magics)]
-    tables = [table for each in classes if isinstance(table := each.magics, dict)]
+    found = (getattr(magics, name) for name in dir(magics))
+    classes = [each for each in found if isinstance(each, type) and issubclass(each, Magics)]
+    tables: list[Any] = [each.magics for each in classes if each.registered]
     lines = {f"%{name}" for table in tables for name in table["line"]}
     cells = {f"%%{name}" for table in tables for name in table["cell"]}
     return dict.fromkeys(lines | cells, "magic")

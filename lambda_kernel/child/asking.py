@@ -20,6 +20,9 @@ from lambda_kernel.child.state.scanning import stored_names
 CONTEXT_BYTES = 1024 * 1024
 """Of a variable that other lines of the cell name: what is larger is not read for them."""
 
+MAX_DEFINITIONS = 20
+
+_DEFINED = ("function", "type")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 
 
@@ -35,11 +38,12 @@ def make_ready(shell: Any, loader: Loader, content: Mapping[str, Any]) -> None:
         content: of the request.
     """
     code, cursor = content["code"], content["cursor_pos"]
-    line, _ = line_at_cursor(code, cursor)
+    line, begin = line_at_cursor(code, cursor)
     near = set(_words(line)) | set(_words(token_at_cursor(code, cursor)))
     far = set(_words(code)) - near
     wanted = list(_stored(near, loader))
     wanted += [name for name in _stored(far, loader) if loader.size_of(name) <= CONTEXT_BYTES]
+    wanted += _definitions(words[-1] if (words := _words(line[: cursor - begin])) else "", loader)
     loader.load_names(wanted)
     # Of its own: where a function finds a name in the namespace, it does not look for what is
     # stored under it.
@@ -64,6 +68,12 @@ def warm_up_requests() -> Iterator[tuple[str, dict[str, Any]]]:
         yield "complete_request", {"code": code, "cursor_pos": len(code)}
     for name in ("print", "f"):
         yield "inspect_request", {"code": name, "cursor_pos": 1, "detail_level": 0}
+
+
+def _definitions(word: str, loader: Loader) -> list[str]:
+    """Return functions and classes that a word may become: a list of matches shows what they are."""
+    found = [n for n in loader.table if n.startswith(word) and loader.type_of(n) in _DEFINED]
+    return sorted(found)[:MAX_DEFINITIONS] if word else []
 
 
 def _words(text: str) -> list[str]:
