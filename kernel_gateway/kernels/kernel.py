@@ -34,7 +34,6 @@ from kernel_gateway.kernels.variables import Variable
 from kernel_gateway.messaging import requests
 from kernel_gateway.messaging.message import BadMessage, InMessage
 from kernel_gateway.messaging.replies import (
-    OWN_PYTHON,
     KernelView,
     PastInput,
     error_content,
@@ -238,11 +237,12 @@ class LambdaKernel(KernelModel):
 
     def _ask(self, message: InMessage, sink: Sink) -> None:
         if self.execution_state is ExecutionState.DEAD:
-            self._turn_away(message, sink, self._dead_content())
-            return
-        if self._asking is None:
-            self._asking = Asking(self._lineage, self.environment, self._services, self._answer)
-        self._asking.ask(message, sink)
+            content = error_content("DeadKernel", f"this kernel was {self.reason}")
+            self._turn_away(message, sink, content)
+        else:
+            if self._asking is None:
+                self._asking = Asking(self._lineage, self.environment, self._services, self._answer)
+            self._asking.ask(message, sink)
 
     def _answer(self, message: InMessage, sink: Sink, content: dict[str, Any]) -> None:
         self._outlet.status("busy", message)
@@ -255,8 +255,7 @@ class LambdaKernel(KernelModel):
     def _answer_now(self, message: InMessage, sink: Sink, past: Sequence[PastInput] = ()) -> None:
         if not is_known(message.msg_type):
             logger.warning("a request of unknown type", extra={"msg_type": message.msg_type[:64]})
-        number = self._lineage.session_number
-        python = self._services.pythons.get(self.environment.id, OWN_PYTHON)
+        number, python = self._lineage.session_number, self._services.python_of(self.environment)
         view = KernelView(history=past, probe=self.probe, session=number, python=python)
         self._answer(message, sink, reply_content(message, view))
 
@@ -279,7 +278,8 @@ class LambdaKernel(KernelModel):
 
     def _enqueue(self, cell: Cell) -> None:
         if self.execution_state is ExecutionState.DEAD:
-            self._turn_away(cell.message, cell.sink, self._dead_content())
+            content = error_content("DeadKernel", f"this kernel was {self.reason}")
+            self._turn_away(cell.message, cell.sink, content)
         elif self.queued >= self._services.settings.max_queued:
             content = error_content("QueueFull", f"{self.queued} requests wait already")
             self._turn_away(cell.message, cell.sink, content)
@@ -288,9 +288,6 @@ class LambdaKernel(KernelModel):
                 self._queue = deque()
             self._queue.append(cell)
             self._begin()
-
-    def _dead_content(self) -> dict[str, Any]:
-        return error_content("DeadKernel", f"this kernel was {self.reason}")
 
     def _begin(self) -> None:
         if self._queue and self._task is None and self.execution_state is ExecutionState.IDLE:
@@ -330,8 +327,8 @@ class LambdaKernel(KernelModel):
             return
         if cell.stores_history:
             lineage.execution_count = cell.count
-            number = lineage.session_number
-            self._services.history.add(self.kernel_id, cell.count, cell.code, number)
+            history, session = self._services.history, lineage.session_number
+            history.add(self.kernel_id, cell.count, cell.code, session)
         facts = lineage.facts(position, cell.count, self.environment)
         if self._asking is not None:
             await self._asking.give_way()

@@ -15,6 +15,7 @@ from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.outlet import KeptLimits
 from kernel_gateway.kernels.record import RecordStore
 from kernel_gateway.kernels.recorder import CellRecorder
+from kernel_gateway.messaging.replies import OWN_PYTHON
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Limits
 from lambda_kernel.contract.keys import Stack
@@ -89,6 +90,10 @@ class KernelServices:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
+
+    def python_of(self, environment: Environment) -> str:
+        """Return the version of the Python that runs an environment's cells."""
+        return self.pythons.get(environment.id, OWN_PYTHON)
 
     def limits_of(self, environment: Environment) -> Limits:
         """Return the limits of a cell in this environment."""

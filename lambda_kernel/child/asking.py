@@ -43,7 +43,7 @@ def make_ready(shell: Any, loader: Loader, content: Mapping[str, Any]) -> None:
     far = set(_words(code)) - near
     wanted = list(_stored(near, loader))
     wanted += [name for name in _stored(far, loader) if loader.size_of(name) <= CONTEXT_BYTES]
-    wanted += _definitions(words[-1] if (words := _words(line[: cursor - begin])) else "", loader)
+    wanted += _definitions(_words(line[: cursor - begin])[-1:], loader)
     loader.load_names(wanted)
     # Of its own: where a function finds a name in the namespace, it does not look for what is
     # stored under it.
@@ -70,10 +70,10 @@ def warm_up_requests() -> Iterator[tuple[str, dict[str, Any]]]:
         yield "inspect_request", {"code": name, "cursor_pos": 1, "detail_level": 0}
 
 
-def _definitions(word: str, loader: Loader) -> list[str]:
-    """Return functions and classes that a word may become: a list of matches shows what they are."""
-    found = [n for n in loader.table if n.startswith(word) and loader.type_of(n) in _DEFINED]
-    return sorted(found)[:MAX_DEFINITIONS] if word else []
+def _definitions(words: list[str], loader: Loader) -> list[str]:
+    """Return functions and classes that words may become: a list of matches tells what each is."""
+    found = [n for n in loader.table if any(map(n.startswith, words))]
+    return sorted(n for n in found if loader.type_of(n) in _DEFINED)[:MAX_DEFINITIONS]
 
 
 def _words(text: str) -> list[str]:
