@@ -105,6 +105,7 @@ class ConcurrencyGate:
         self._waiting: list[Ticket] = []
         self._timer: asyncio.TimerHandle | None = None
         self._idle = IdleContainers()
+        self._left = asyncio.Event()
 
     @property
     def has_spare(self) -> bool:
@@ -115,6 +116,12 @@ class ConcurrencyGate:
         if self._waiting or not self._has_room():
             return False
         return self.running == 0 or (self.running + 1 < self.limit and self._idle.is_warm)
+
+    async def spare(self) -> None:
+        """Return once `has_spare`; the caller says for how long at most."""
+        while not self.has_spare:
+            self._left.clear()
+            await self._left.wait()
 
     @property
     def waiting(self) -> int:
@@ -187,6 +194,7 @@ class ConcurrencyGate:
         self.running -= 1
         self._idle.add()
         self._wake()
+        self._left.set()
 
     def _take(self) -> None:
         self.running += 1

@@ -34,6 +34,8 @@ KINDS: Mapping[str, QueryKind] = {"complete_request": "complete", "inspect_reque
 MAX_CODE_CHARACTERS = 1_000_000
 STATIC_NAMES_S = 0.2
 """How long the names of the session may take for an answer without a container."""
+SPARE_SHARE = 0.2
+"""Of the time that a question may wait: for a container that no cell needs."""
 GIVE_WAY_S = 0.1
 """How long a cell lets a question end whose container is the only warm one."""
 
@@ -141,8 +143,9 @@ class Asking:
 
     async def _asked(self, message: InMessage) -> dict[str, Any] | None:
         """Return what a container answers, None where none can be had."""
-        if not self._services.dispatcher.gate(self._function_name).has_spare:
-            return None
+        # A cell's container is given back just after its reply, which clients may ask after.
+        async with asyncio.timeout(SPARE_SHARE * self._services.settings.question_wait_s):
+            await self._services.dispatcher.gate(self._function_name).spare()
         position = await self._lineage.look()
         facts = self._lineage.facts(position, position.execution_count, self._environment)
         invocation = plan_query(
