@@ -106,7 +106,8 @@ def test_a_tooltip_inside_a_call_shows_the_signature(asked: NotebookClient) -> N
 
 def test_a_question_changes_nothing_that_lasts(asked: NotebookClient) -> None:
     kernel = asked
-    assert kernel.execute(EVIL).reply["status"] == "ok"
+    made = kernel.execute(EVIL)
+    assert made.reply["status"] == "ok", made.error
 
     assert complete(kernel, "e.vis") == ["visible"]
     complete(kernel, "e.visible.")
