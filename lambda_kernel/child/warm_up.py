@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import linecache
 import logging
@@ -11,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from lambda_kernel.child import asking, randomness, side_state
@@ -40,7 +42,7 @@ def preload_module(name: str) -> None:
     folder = tempfile.mkdtemp(prefix="lkg-preload-")
     os.environ["MPLCONFIGDIR"] = folder
     try:
-        asking.parse_ahead(importlib.import_module(name))
+        importlib.import_module(name)
     except Exception as error:  # noqa: BLE001  (a broken library must not end the zygote)
         reason = f"{type(error).__name__}: {error}"
         logger.warning("preload module left out", extra={"module_name": name, "reason": reason})
@@ -51,14 +53,34 @@ def preload_module(name: str) -> None:
         logger.warning("preload module started threads", extra={"module_name": name})
 
 
+def rehearsals(kernel: CellKernel, preload: Iterable[str]) -> list[Callable[[], object]]:
+    """Return what makes questions quick once it was done, each in a fraction of a second.
+
+    It takes longer than all else before a first cell, which does not wait for it.
+    """
+    requests = [
+        functools.partial(_rehearse_question, kernel, *r) for r in asking.warm_up_requests()
+    ]
+    return [*requests, *(functools.partial(_parse_ahead, name) for name in preload)]
+
+
+def _rehearse_question(kernel: CellKernel, msg_type: str, content: dict[str, Any]) -> None:
+    _ask(kernel, msg_type, content)
+    make_fresh(kernel)
+
+
+def _parse_ahead(name: str) -> None:
+    module = sys.modules.get(name)
+    if module is not None:
+        asking.parse_ahead(module)
+
+
 def warm_up(kernel: CellKernel) -> None:
     """Run throw-away cells, so that what they import is there; the kernel is fresh again."""
     import_own()
     importlib.import_module("lambda_kernel.rehydrators")
     for code in WARM_UP_CELLS:
         run_warm_up(kernel, code)
-    for msg_type, content in asking.warm_up_requests():
-        _ask(kernel, msg_type, content)
     _rehearse(kernel)
     make_fresh(kernel)
 
