@@ -176,7 +176,9 @@ async def _kernels(
     settings: Settings, deployment: Deployment, store: ObjectStore
 ) -> KernelRegistry:
     from kernel_gateway.dispatch.lambda_invoker import LambdaInvoker
+    from kernel_gateway.environments.python_version import versions_of
     from kernel_gateway.kernels.registry import KernelRegistry
+    from kernel_gateway.kernels.services import KernelSettings
 
     timeouts_s = {float(e.timeout_s) for e in settings.environments.values()}
     invoker = await asyncio.to_thread(LambdaInvoker.create, deployment, timeouts_s=timeouts_s)
@@ -186,6 +188,8 @@ async def _kernels(
         store=store,
         invoker=invoker,
         environments=settings.environments,
+        settings=KernelSettings(question_wait_s=settings.question_wait_s),
+        pythons=await versions_of(settings.environments.values()),
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_core.application import JupyterApp
-from traitlets import Dict, Int, List, TraitError, Unicode, default
+from traitlets import Dict, Float, Int, List, TraitError, Unicode, default
 from traitlets.config import Config
 
 from kernel_gateway.environments.environment import Environment, read_environments
@@ -40,6 +40,7 @@ class Settings:
         max_containers: how many containers may run at once.
         warm_count: how many containers are started before anybody asks.
         idle_container_s: a container without an invocation for so long is ended.
+        question_wait_s: how long completion and inspection may wait for a container.
         retention: how long the past of a kernel is kept.
         garbage_interval_s: how often what nobody needs any more is deleted; 0 = never.
         stack: names of buckets, roles, functions and secrets.
@@ -54,6 +55,7 @@ class Settings:
     max_containers: int
     warm_count: int
     idle_container_s: int
+    question_wait_s: float
     retention: Retention
     garbage_interval_s: int
     stack: Stack
@@ -80,6 +82,9 @@ class KernelGateway(JupyterApp):
     idle_container_s = Int(600, min=1, help="Seconds after which an idle container ends.").tag(
         config=True
     )
+    question_wait_s = Float(
+        1.0, min=0.0, help="Seconds after which completion does without a container."
+    ).tag(config=True)
 
     retention_days = Int(30, min=1, help="Days for which the past of a kernel is kept.").tag(
         config=True
@@ -161,6 +166,7 @@ class KernelGateway(JupyterApp):
             max_containers=self.max_containers,
             warm_count=min(self.warm_count, self.max_containers),
             idle_container_s=self.idle_container_s,
+            question_wait_s=self.question_wait_s,
             retention=Retention(
                 days=self.retention_days,
                 cells=self.retention_cells,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 NOTICE_S = 2.0
 """A cell that waits longer for a free container is told so."""
+
+WARM_S = 300.0
+"""An idle container is there for so long at least."""
 
 _numbers = itertools.count()
 
@@ -48,6 +52,27 @@ class Ticket:
             self._turn.set_exception(Withdrawn("the cell was interrupted while it waited"))
 
 
+@dataclass(slots=True)
+class IdleContainers:
+    """When containers became idle, as far as is known: Lambda takes the last one first."""
+
+    _since_s: list[float] = field(default_factory=list)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether one is idle, and not for so long that it may be gone."""
+        return bool(self._since_s) and time.monotonic() - self._since_s[-1] < WARM_S
+
+    def add(self) -> None:
+        """One has become idle."""
+        self._since_s.append(time.monotonic())
+
+    def take(self) -> None:
+        """A request is sent: to one of them, where there is any."""
+        if self._since_s:
+            self._since_s.pop()
+
+
 class ConcurrencyGate:
     """Admits cells to one function, first come first served.
 
@@ -79,6 +104,24 @@ class ConcurrencyGate:
         self._paused_until_s = 0.0
         self._waiting: list[Ticket] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._idle = IdleContainers()
+        self._left = asyncio.Event()
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether a request could be sent that takes no container from a cell.
+
+        While cells run, one that is warm must be free, and one more must be left to the next cell.
+        """
+        if self._waiting or not self._has_room():
+            return False
+        return self.running == 0 or (self.running + 1 < self.limit and self._idle.is_warm)
+
+    async def spare(self) -> None:
+        """Return once `has_spare`; the caller says for how long at most."""
+        while not self.has_spare:
+            self._left.clear()
+            await self._left.wait()
 
     @property
     def waiting(self) -> int:
@@ -102,7 +145,7 @@ class ConcurrencyGate:
         if ticket._deadline_s is None:
             ticket._deadline_s = loop.time() + self._max_wait_s
         if not self._waiting and self._has_room():
-            self.running += 1
+            self._take()
             return
         turn = ticket._turn = loop.create_future()
         insort(self._waiting, ticket, key=lambda waiting: waiting.number)
@@ -149,7 +192,13 @@ class ConcurrencyGate:
     def leave(self) -> None:
         """Give back what `enter` gave."""
         self.running -= 1
+        self._idle.add()
         self._wake()
+        self._left.set()
+
+    def _take(self) -> None:
+        self.running += 1
+        self._idle.take()
 
     def _has_room(self) -> bool:
         if self.running >= self.limit:
@@ -160,7 +209,7 @@ class ConcurrencyGate:
         while self._waiting and self._has_room():
             turn = self._waiting.pop(0)._turn
             if turn is not None and not turn.done():
-                self.running += 1
+                self._take()
                 turn.set_result(None)
 
     def _forget(self, ticket: Ticket, turn: asyncio.Future[None]) -> None:

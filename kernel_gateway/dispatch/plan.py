@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from kernel_gateway.dispatch.failures import CellRefused
 from kernel_gateway.errors import INVALID_CODE
@@ -24,6 +24,10 @@ CONTENT_FIELDS = (
 LONGEST_COMMIT_GRACE_S = 45.0
 COMMIT_GRACE_SHARE = 0.1
 QUERY_TIMEOUT_S = 30.0
+QUESTION_FIELDS = ("code", "cursor_pos", "detail_level", "name")
+
+
+QueryKind = Literal["complete", "inspect", "variables"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,16 +103,22 @@ def plan_cell(
 
 
 def plan_query(
-    content: Mapping[str, Any], facts: CellFacts, *, request_id: str, nonce: str
+    kind: QueryKind,
+    content: Mapping[str, Any],
+    facts: CellFacts,
+    *,
+    request_id: str,
+    nonce: str,
 ) -> Invocation:
-    """Return the invocation that asks for a variable as text, and changes nothing."""
+    """Return an invocation that answers a question about the session, and changes nothing."""
     timeout_s = min(facts.limits.timeout_s, QUERY_TIMEOUT_S)
     limits = replace(
         facts.limits, timeout_s=timeout_s, commit_grace_s=timeout_s * COMMIT_GRACE_SHARE
     )
-    msg = CellMessage(header={}, content=dict(content))
+    sent = {name: content[name] for name in QUESTION_FIELDS if name in content}
+    msg = CellMessage(header={}, content=sent)
     asking = _invocation(msg, facts, request_id=request_id, nonce=nonce)
-    return replace(asking, kind="variables", commit=False, limits=limits)
+    return replace(asking, kind=kind, commit=False, limits=limits)
 
 
 def limits_for(

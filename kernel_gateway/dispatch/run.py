@@ -88,6 +88,7 @@ class Flight:
         invocation: what was asked.
         ticket: its place in line.
         on_wait: called with the number of cells ahead, where no container is free for long.
+        may_wait: False for what is sent at once, to a container that no cell needs, or not at all.
         sent: the request may have reached Lambda.
         overflowed: the request stands in the overflow bucket.
         interrupted: a control object was put.
@@ -96,6 +97,7 @@ class Flight:
     invocation: Invocation
     ticket: Ticket = field(default_factory=Ticket)
     on_wait: Callable[[int], object] = lambda ahead: None
+    may_wait: bool = True
     sent: bool = False
     overflowed: bool = False
     interrupted: bool = False
@@ -150,7 +152,7 @@ class Dispatcher:
     async def run_cell(
         self, flight: Flight, function_name: str
     ) -> AsyncGenerator[Frame | Settled, None]:
-        """Yield the authentic STARTED and MESSAGE frames of a cell, then one Settled.
+        """Yield the authentic frames of a cell but its outcome, then one Settled.
 
         After the Settled, going on with the iteration waits until Lambda is done with the
         invocation, so that the container it used is free.
@@ -241,6 +243,8 @@ class Dispatcher:
         pauses_s = list(self._settings.connect_pauses_s)
         gate = self.gate(function_name)
         while True:
+            if not flight.may_wait and not gate.has_spare:
+                raise InvokeThrottled("no container is free that no cell needs")
             await gate.enter(flight.ticket, flight.on_wait)
             pause_s = 0.0
             try:
@@ -252,6 +256,8 @@ class Dispatcher:
                         yield chunk
             except InvokeThrottled:
                 gate.throttled()
+                if not flight.may_wait:
+                    raise
             except InvokeNotSent as problem:
                 if isinstance(problem, InvokeRefused) or not pauses_s:
                     raise
@@ -319,7 +325,6 @@ def _take(reader: FrameReader, chunk: bytes, heard: Heard, invocation: Invocatio
                 break
             if frame.kind is FrameKind.REPLY:
                 heard.reply = frame.data
-                continue
             heard.started = heard.started or frame.kind is FrameKind.STARTED
             passed.append(frame)
     except (BadFrame, InvalidField) as problem:

@@ -53,8 +53,7 @@ class ManifestCache:
 class InputHistory:
     """The inputs of kernels, for history_request; least recently used kernel out first.
 
-    A kernel that was pushed out, or whose gateway restarted, has an empty history until its next
-    cell: clients use it for recall with the arrow keys, not as a record. (The trail is one.)
+    What it lacks of a session stands in the session's newest commit (see `inputs`).
 
     Attributes:
         max_characters: what all kernels may hold together.
@@ -67,13 +66,13 @@ class InputHistory:
     _entries: OrderedDict[str, list[PastInput]] = field(default_factory=OrderedDict)
     _characters: int = 0
 
-    def add(self, kernel_id: str, count: int, source: str) -> None:
+    def add(self, kernel_id: str, count: int, source: str, session: int = 1) -> None:
         """Remember an input; one that is very long is left out."""
         if len(source) > self.max_input_characters:
             return
         inputs = self._entries.setdefault(kernel_id, [])
         self._entries.move_to_end(kernel_id)
-        inputs.append(PastInput(count=count, source=source))
+        inputs.append(PastInput(session=session, count=count, source=source))
         self._characters += len(source)
         if len(inputs) > self.max_inputs:
             self._characters -= len(inputs.pop(0).source)

@@ -21,8 +21,10 @@ from kernel_gateway.errors import (
     Started,
     StorageError,
 )
-from kernel_gateway.kernels import query
+from kernel_gateway.kernels import asking, query
+from kernel_gateway.kernels.asking import Asking
 from kernel_gateway.kernels.cell import Cell
+from kernel_gateway.kernels.inputs import past_inputs
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.model import KernelModel
 from kernel_gateway.kernels.outlet import Sink
@@ -49,13 +51,14 @@ COMM_MESSAGES = frozenset({"comm_open", "comm_msg", "comm_close"})
 class LambdaKernel(KernelModel):
     """A kernel whose cells are Lambda invocations."""
 
-    __slots__ = ("_cell", "_queue", "_services", "_task")
+    __slots__ = ("_asking", "_cell", "_queue", "_services", "_task")
 
     def __init__(
         self, lineage: Lineage, *, environment: Environment, services: KernelServices
     ) -> None:
         super().__init__(lineage, environment, now=services.now, kept=services.settings.kept)
         self._services = services
+        self._asking: Asking | None = None
         self._queue: deque[Cell] | None = None
         self._cell: Cell | None = None
         self._task: asyncio.Task[None] | None = None
@@ -79,6 +82,8 @@ class LambdaKernel(KernelModel):
     def detach(self, sink: Sink) -> None:
         """Send ``sink`` nothing more; replies that it still awaits are kept for the next client."""
         self._outlet.detach(sink)
+        if self._asking is not None:
+            self._asking.forget(sink)
         for cell in (self._cell, *(self._queue or ())):
             if cell is not None and cell.sink == sink:
                 cell.sink = None
@@ -130,9 +135,11 @@ class LambdaKernel(KernelModel):
         if msg_type == "execute_request":
             self._enqueue(Cell(message, sink))
         elif msg_type in CONTROL_REQUESTS:
-            task = asyncio.get_running_loop().create_task(self._control(message, sink))
-            self._services.tasks.add(task)
-            task.add_done_callback(self._services.tasks.discard)
+            self._services.start(self._control(message, sink))
+        elif msg_type in asking.KINDS:
+            self._ask(asking.checked(message), sink)
+        elif msg_type == "history_request":
+            self._services.start(self._recall(message, sink))
         elif msg_type.endswith("_request"):
             self._answer_now(message, sink)
         elif msg_type in COMM_MESSAGES:
@@ -228,16 +235,29 @@ class LambdaKernel(KernelModel):
         self.reason = "left to the next gateway: this one stops"
         await self._stop("the gateway stopped")
 
-    def _answer_now(self, message: InMessage, sink: Sink) -> None:
+    def _ask(self, message: InMessage, sink: Sink) -> None:
+        if self.execution_state is ExecutionState.DEAD:
+            content = error_content("DeadKernel", f"this kernel was {self.reason}")
+            self._turn_away(message, sink, content)
+        else:
+            if self._asking is None:
+                self._asking = Asking(self._lineage, self.environment, self._services, self._answer)
+            self._asking.ask(message, sink)
+
+    def _answer(self, message: InMessage, sink: Sink, content: dict[str, Any]) -> None:
+        self._outlet.status("busy", message)
+        self._outlet.reply(message, sink, content)
+        self._idle_after(message)
+
+    async def _recall(self, message: InMessage, sink: Sink) -> None:
+        self._answer_now(message, sink, await past_inputs(self._lineage, self._services))
+
+    def _answer_now(self, message: InMessage, sink: Sink, past: Sequence[PastInput] = ()) -> None:
         if not is_known(message.msg_type):
             logger.warning("a request of unknown type", extra={"msg_type": message.msg_type[:64]})
-        self._outlet.status("busy", message)
-        past: Sequence[PastInput] = ()
-        if message.msg_type == "history_request":
-            past = self._services.history.of(self.kernel_id)
-        view = KernelView(execution_count=self.execution_count or 0, history=past, probe=self.probe)
-        self._outlet.reply(message, sink, reply_content(message, view))
-        self._idle_after(message)
+        number, python = self._lineage.session_number, self._services.python_of(self.environment)
+        view = KernelView(history=past, probe=self.probe, session=number, python=python)
+        self._answer(message, sink, reply_content(message, view))
 
     async def _control(self, message: InMessage, sink: Sink) -> None:
         self._outlet.status("busy", message)
@@ -307,8 +327,11 @@ class LambdaKernel(KernelModel):
             return
         if cell.stores_history:
             lineage.execution_count = cell.count
-            self._services.history.add(self.kernel_id, cell.count, cell.code)
+            history, session = self._services.history, lineage.session_number
+            history.add(self.kernel_id, cell.count, cell.code, session)
         facts = lineage.facts(position, cell.count, self.environment)
+        if self._asking is not None:
+            await self._asking.give_way()
         function_name = self._services.stack.function_name(self.environment.id)
         async with aclosing(cell.invoke(facts, function_name, say, self._services)) as ends:
             async for settled in ends:

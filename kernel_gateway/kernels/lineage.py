@@ -30,7 +30,7 @@ class Lineage:
         execution_count: of the last cell that took a number.
     """
 
-    __slots__ = ("_etag", "_position", "_services", "execution_count", "record")
+    __slots__ = ("_etag", "_is_counted", "_position", "_services", "execution_count", "record")
 
     def __init__(
         self, record: KernelRecord, etag: str, services: KernelServices, *, is_new: bool
@@ -38,6 +38,7 @@ class Lineage:
         self.record = record
         self.execution_count = 0 if record.origin is None else record.origin.execution_count
         self._etag = etag
+        self._is_counted = is_new
         self._services = services
         # Of a kernel that an earlier gateway started it is looked up by the first cell.
         self._position = (
@@ -46,13 +47,18 @@ class Lineage:
 
     @property
     def known_count(self) -> int | None:
-        """The execution count, None where no cell has come since an earlier gateway's last one."""
-        return self.execution_count if self.execution_count or self._position is not None else None
+        """The execution count, None where an earlier gateway ran cells and nobody has looked."""
+        return self.execution_count if self._is_counted else None
 
     @property
     def last_count(self) -> int | None:
         """The execution count of the last committed cell, None where none has, or is known."""
         return self._position.head_count if self._position is not None else None
+
+    @property
+    def session_number(self) -> int:
+        """Which session of the kernel this is, as IPython counts: 1, and one more by restart."""
+        return self.record.epoch + 1
 
     @property
     def scope(self) -> Scope:
@@ -63,10 +69,7 @@ class Lineage:
         """Return its place, after looking it up where it is not known (raises StorageError)."""
         if self._position is None:
             position = await self._chain().locate(self.record.floor_seq)
-            self.execution_count = max(self.execution_count, position.execution_count)
-            if position.head is not None and position.stored is not None:
-                manifests = self._services.manifests
-                manifests.put(self.record.kernel_id, position.head, position.stored)
+            self._note(position)
             self._position = replace(position, stored=None)
         return self._position
 
@@ -74,7 +77,16 @@ class Lineage:
         """Return its place without claiming it: for what changes nothing (raises StorageError)."""
         if self._position is not None:
             return self._position
-        return await self._chain().look(self.record.floor_seq)
+        position = await self._chain().look(self.record.floor_seq)
+        self._note(position)
+        return replace(position, stored=None)
+
+    def _note(self, position: Position) -> None:
+        """Keep what was read on the way to a place."""
+        self._is_counted = True
+        self.execution_count = max(self.execution_count, position.execution_count)
+        if position.head is not None and position.stored is not None:
+            self._services.manifests.put(self.record.kernel_id, position.head, position.stored)
 
     async def commit_at(self, position: Position) -> Commit | None:
         """Return the commit that it stands on, None for an empty session (raises StorageError)."""
@@ -167,8 +179,9 @@ class Lineage:
             self._etag = await records.change(record, etag)
         self.record = record
         self.execution_count = 0
+        self._is_counted = True
         self._position = Position(next_seq=floor_seq + 1)
-        self.forget()
+        self._services.manifests.drop(self.record.kernel_id)
 
     def forget(self) -> None:
         """Drop what the shared caches hold of it."""

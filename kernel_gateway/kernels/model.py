@@ -103,10 +103,14 @@ class KernelModel:
     def execution_count(self) -> int | None:
         """The number of the last cell that took one; 0 before the first.
 
-        Of a kernel that an earlier gateway started it is known once its first cell has begun, and
-        None until then.
+        Of a kernel that an earlier gateway started it is None until somebody asks for that kernel.
         """
         return self._lineage.known_count
+
+    async def learn_count(self) -> None:
+        """Make `execution_count` known, whoever ran the cells (raises StorageError)."""
+        if self.execution_count is None:
+            await self._lineage.look()
 
     @property
     def last_activity(self) -> datetime:

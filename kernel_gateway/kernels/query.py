@@ -60,7 +60,7 @@ async def _ask(
     position = await lineage.look()
     facts = lineage.facts(position, position.execution_count, environment)
     invocation = plan_query(
-        {"name": name}, facts, request_id=uuid.uuid4().hex, nonce=uuid.uuid4().hex
+        "variables", {"name": name}, facts, request_id=uuid.uuid4().hex, nonce=uuid.uuid4().hex
     )
     flight = Flight(invocation=invocation)
     await services.recorder.started(invocation)

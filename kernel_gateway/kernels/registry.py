@@ -54,6 +54,7 @@ class KernelRegistry:
         invoker: Invoker,
         environments: Mapping[str, Environment],
         settings: KernelSettings | None = None,
+        pythons: Mapping[str, str] | None = None,
         dispatch_settings: DispatchSettings | None = None,
         recorder: CellRecorder | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -67,6 +68,7 @@ class KernelRegistry:
             invoker: Lambda.
             environments: by kernelspec name.
             settings: what kernels may use.
+            pythons: versions of environments' Pythons, by environment id; None = the gateway's.
             dispatch_settings: how cells are sent.
             recorder: told of every cell; None = they are logged.
             now: the time, aware.
@@ -93,6 +95,7 @@ class KernelRegistry:
             recorder=recorder or LoggingRecorder(),
             settings=settings,
             now=now,
+            pythons=pythons or {},
             shut_down=lambda kernel_id: registry.shutdown(kernel_id),
         )
         registry = cls(services, environments)

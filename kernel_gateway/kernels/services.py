@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from kernel_gateway.dispatch.plan import limits_for
 from kernel_gateway.dispatch.run import Dispatcher
@@ -14,6 +15,7 @@ from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.outlet import KeptLimits
 from kernel_gateway.kernels.record import RecordStore
 from kernel_gateway.kernels.recorder import CellRecorder
+from kernel_gateway.messaging.replies import OWN_PYTHON
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Limits
 from lambda_kernel.contract.keys import Stack
@@ -33,6 +35,8 @@ class KernelSettings:
         history_characters: inputs kept in memory, all kernels together.
         output_bytes: output of one cell; see Limits.
         snapshot_bytes: variables of one session; see Limits.
+        question_wait_s: how long completion and inspection may wait for a container; then they are
+            answered without one.
         prefetch_timeout_s: how long a cell's commit may take to be fetched for the next cell.
     """
 
@@ -42,6 +46,7 @@ class KernelSettings:
     history_characters: int = 8 * 1024 * 1024
     output_bytes: int = _LIMITS.output_bytes
     snapshot_bytes: int = _LIMITS.snapshot_bytes
+    question_wait_s: float = 1.0
     prefetch_timeout_s: float = 0.5
 
 
@@ -61,7 +66,8 @@ class KernelServices:
         now: the time, aware.
         probes: what the isolation of each environment's last container was, by environment id.
         shut_down: ends a kernel by id and forgets it.
-        tasks: control requests that are being served.
+        pythons: versions of environments whose Python is not the gateway's, by environment id.
+        tasks: requests that are being served.
     """
 
     stack: Stack
@@ -75,7 +81,19 @@ class KernelServices:
     now: Callable[[], datetime]
     shut_down: Callable[[str], Awaitable[None]]
     probes: dict[str, Probe] = field(default_factory=dict)
+    pythons: Mapping[str, str] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Return the task that does ``work``, which the end of the gateway waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def python_of(self, environment: Environment) -> str:
+        """Return the version of the Python that runs an environment's cells."""
+        return self.pythons.get(environment.id, OWN_PYTHON)
 
     def limits_of(self, environment: Environment) -> Limits:
         """Return the limits of a cell in this environment."""

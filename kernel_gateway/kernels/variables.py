@@ -76,17 +76,17 @@ async def variables_of(
     if not index:
         return []
     objects = {each.id: each for each in commit.namespace.objects}
-    stored = await _bytes_of(_described(objects, [index])[0], store, bucket, scope)
-    found = _described(objects, settled_parts(stored))
-    parts = {each.id: await _bytes_of(each, store, bucket, scope) for each in found}
+    stored = await bytes_of(described(objects, [index])[0], store, bucket, scope)
+    found = described(objects, settled_parts(stored))
+    parts = {each.id: await bytes_of(each, store, bucket, scope) for each in found}
     return read_index(stored, parts)
 
 
 def settled_parts(stored: bytes) -> list[int]:
     """Return the objects that hold the rest of a description (raises VariablesUnreadable)."""
     parts: list[int] = []
-    with _damage_told():
-        parts += [int(number) for number, _ in _parsed(stored).get("settled", ())]
+    with damage_told():
+        parts += [int(number) for number, _ in parsed(stored).get("settled", ())]
     if len(parts) > MAX_PARTS:
         raise VariablesUnreadable("the description of the variables is missing or too large")
     return parts
@@ -100,8 +100,8 @@ def read_index(stored: bytes, parts: Mapping[int, bytes] = NO_PARTS) -> list[Var
         parts: the objects of ``settled_parts``.
     """
     found: dict[str, Variable] = {}
-    with _damage_told():
-        data = _parsed(stored)
+    with damage_told():
+        data = parsed(stored)
         for number, gone in data.get("settled", ()):
             found |= {each.name: each for each in _settled(json.loads(parts[number]), gone)}
         found |= {each.name: each for each in _carried(data["components"])}
@@ -110,7 +110,8 @@ def read_index(stored: bytes, parts: Mapping[int, bytes] = NO_PARTS) -> list[Var
     return [found[name] for name in sorted(found)]
 
 
-def _parsed(stored: bytes) -> dict[str, Any]:
+def parsed(stored: bytes) -> dict[str, Any]:
+    """Return the description of a session (raises VariablesUnreadable, or what is in damage)."""
     data: dict[str, Any] = json.loads(stored)
     if data["v"] != INDEX_VERSION:
         raise VariablesUnreadable(f"the variables are stored in version {data['v']!r:.20}")
@@ -118,21 +119,24 @@ def _parsed(stored: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def _damage_told() -> Iterator[None]:
+def damage_told() -> Iterator[None]:
+    """Raise VariablesUnreadable for whatever a damaged description makes its readers raise."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as problem:
         raise VariablesUnreadable("the description of the variables is damaged") from problem
 
 
-def _described(objects: Mapping[int, StoredObject], numbers: list[int]) -> list[StoredObject]:
+def described(objects: Mapping[int, StoredObject], numbers: list[int]) -> list[StoredObject]:
+    """Return objects by number (raises VariablesUnreadable: one is missing or too large)."""
     found = [objects[number] for number in numbers if number in objects]
     if len(found) < len(numbers) or sum(each.size_bytes for each in found) > INDEX_BYTES:
         raise VariablesUnreadable("the description of the variables is missing or too large")
     return found
 
 
-async def _bytes_of(found: StoredObject, store: ObjectStore, bucket: str, scope: Scope) -> bytes:
+async def bytes_of(found: StoredObject, store: ObjectStore, bucket: str, scope: Scope) -> bytes:
+    """Return what an object holds (raises VariablesUnreadable, StorageError)."""
     parts = []
     for chunk in found.chunks:
         part = await _chunk(chunk, store, bucket, scope)

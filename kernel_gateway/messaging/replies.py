@@ -22,14 +22,16 @@ IS_COMPLETE_LINES = 100
 """Longer code is ``unknown``: the check compiles it, on the event loop, and takes time that grows
 with the square of its lines."""
 
-HISTORY_SESSION = 0
-"""The number of the current session in history tuples, as IPython counts it."""
+OWN_PYTHON = sys.version.split()[0]
+CURRENT_SESSION = 0
+"""How a request names the current session, whatever its number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastInput:
-    """One input of a kernel's history: its execution count and source."""
+    """One input of a kernel's history: number of its session, execution count and source."""
 
+    session: int = 1
     count: int
     source: str
 
@@ -39,14 +41,20 @@ class KernelView:
     """What a reply may know of the kernel.
 
     Attributes:
-        execution_count: of its last cell.
         history: its inputs, oldest first; as far as the gateway still has them.
         probe: what isolation its containers have, None where no cell ran yet.
+        session: number of the current session: how often it was restarted, and 1.
+        python: the version of its environment's Python.
     """
 
-    execution_count: int = 0
     history: Sequence[PastInput] = ()
     probe: Mapping[str, Any] | None = None
+    session: int = 1
+    python: str = OWN_PYTHON
+
+
+NumberedInput = tuple[int, PastInput]
+"""An input, and the number of its session as the reply shall name it."""
 
 
 def reply_content(message: InMessage, view: KernelView) -> dict[str, Any]:
@@ -85,7 +93,8 @@ def error_content(ename: str, evalue: str) -> dict[str, Any]:
 def kernel_info(_: Mapping[str, Any], view: KernelView) -> dict[str, Any]:
     """Return the content of kernel_info_reply, as ipykernel's, with our implementation name."""
     version = metadata.version(IMPLEMENTATION)
-    python = sys.version.split()[0]
+    python = view.python
+    major, minor = python.split(".")[:2]
     return {
         "status": "ok",
         "protocol_version": PROTOCOL_VERSION,
@@ -95,8 +104,8 @@ def kernel_info(_: Mapping[str, Any], view: KernelView) -> dict[str, Any]:
             "name": "python",
             "version": python,
             "mimetype": "text/x-python",
-            "codemirror_mode": {"name": "ipython", "version": sys.version_info[0]},
-            "pygments_lexer": f"ipython{sys.version_info[0]}",
+            "codemirror_mode": {"name": "ipython", "version": int(major)},
+            "pygments_lexer": f"ipython{major}",
             "nbconvert_exporter": "python",
             "file_extension": ".py",
         },
@@ -105,7 +114,7 @@ def kernel_info(_: Mapping[str, Any], view: KernelView) -> dict[str, Any]:
             f"({IMPLEMENTATION} {version})\n"
         ),
         "help_links": [
-            {"text": "Python Reference", "url": f"https://docs.python.org/{python[:4]}"},
+            {"text": "Python Reference", "url": f"https://docs.python.org/{major}.{minor}"},
             {
                 "text": "IPython Reference",
                 "url": "https://ipython.org/documentation.html",
@@ -136,23 +145,6 @@ def _is_complete(content: Mapping[str, Any], _: KernelView) -> dict[str, Any]:
     return {"status": status}
 
 
-def _complete(content: Mapping[str, Any], _: KernelView) -> dict[str, Any]:
-    cursor = content.get("cursor_pos")
-    if not isinstance(cursor, int):
-        cursor = len(str(content.get("code", "")))
-    return {
-        "status": "ok",
-        "matches": [],
-        "cursor_start": cursor,
-        "cursor_end": cursor,
-        "metadata": {},
-    }
-
-
-def _inspect(*_: object) -> dict[str, Any]:
-    return {"status": "ok", "found": False, "data": {}, "metadata": {}}
-
-
 def _comm_info(*_: object) -> dict[str, Any]:
     return {"status": "ok", "comms": {}}
 
@@ -161,44 +153,56 @@ def _history(content: Mapping[str, Any], view: KernelView) -> dict[str, Any]:
     select = {"tail": _tail, "range": _range, "search": _search}.get(
         str(content.get("hist_access_type"))
     )
-    entries = select(content, list(view.history)) if select else []
+    if select is None:
+        return error_content("BadMessage", "hist_access_type must be tail, range or search")
     with_output = content.get("output") is True
     # Outputs are not kept here; IPython too says None where it has none.
     return {
         "status": "ok",
         "history": [
-            (HISTORY_SESSION, e.count, (e.source, None) if with_output else e.source)
-            for e in entries
+            (session, e.count, (e.source, None) if with_output else e.source)
+            for session, e in select(content, view)
         ],
     }
 
 
-def _tail(content: Mapping[str, Any], entries: list[PastInput]) -> list[PastInput]:
-    return _last(entries, content.get("n"))
+def _tail(content: Mapping[str, Any], view: KernelView) -> list[NumberedInput]:
+    return _last(_numbered(view.history), content.get("n"))
 
 
-def _range(content: Mapping[str, Any], entries: list[PastInput]) -> list[PastInput]:
-    if content.get("session", HISTORY_SESSION) not in (HISTORY_SESSION, None):
-        return []
-    start, stop = content.get("start"), content.get("stop")
+def _range(content: Mapping[str, Any], view: KernelView) -> list[NumberedInput]:
+    session, start, stop = (content.get(name) for name in ("session", "start", "stop"))
+    wanted = session if isinstance(session, int) else CURRENT_SESSION
+    if wanted <= 0:
+        wanted += view.session
     first = start if isinstance(start, int) else 0
     return [
-        e for e in entries if e.count >= first and (not isinstance(stop, int) or e.count < stop)
+        # IPython gives the inputs of the current session, asked for so, the number 0.
+        (CURRENT_SESSION if wanted == view.session else e.session, e)
+        for e in view.history
+        if e.session == wanted
+        and e.count >= first
+        and (not isinstance(stop, int) or e.count < stop)
     ]
 
 
-def _search(content: Mapping[str, Any], entries: list[PastInput]) -> list[PastInput]:
+def _search(content: Mapping[str, Any], view: KernelView) -> list[NumberedInput]:
     pattern = content.get("pattern")
     # fnmatch makes a regular expression of the glob: one with many stars can take for ever.
     if not isinstance(pattern, str) or pattern.count("*") > 8:
         pattern = "*"
-    found = [e for e in entries if fnmatch.fnmatchcase(e.source, pattern)]
+    found = [e for e in view.history if fnmatch.fnmatchcase(e.source, pattern)]
     if content.get("unique") is True:
-        found = list({e.source: e for e in found}.values())
-    return _last(found, content.get("n"))
+        newest = {e.source: e for e in found}
+        found = [e for e in found if newest[e.source] is e]
+    return _last(_numbered(found), content.get("n"))
 
 
-def _last(entries: list[PastInput], count: object) -> list[PastInput]:
+def _numbered(entries: Sequence[PastInput]) -> list[NumberedInput]:
+    return [(e.session, e) for e in entries]
+
+
+def _last(entries: list[NumberedInput], count: object) -> list[NumberedInput]:
     if not isinstance(count, int):
         return entries
     return entries[-count:] if count > 0 else []
@@ -207,8 +211,6 @@ def _last(entries: list[PastInput], count: object) -> list[PastInput]:
 _ANSWERS: Mapping[str, Callable[[Mapping[str, Any], KernelView], dict[str, Any]]] = {
     "kernel_info_request": kernel_info,
     "is_complete_request": _is_complete,
-    "complete_request": _complete,
-    "inspect_request": _inspect,
     "history_request": _history,
     "comm_info_request": _comm_info,
 }

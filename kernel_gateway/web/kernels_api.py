@@ -6,7 +6,7 @@ import json
 import logging
 from typing import Any
 
-from kernel_gateway.errors import BadRequest
+from kernel_gateway.errors import BadRequest, StorageError
 from kernel_gateway.kernels.identity import may_see
 from kernel_gateway.kernels.options import ENV_NAMES, KernelOptions
 from kernel_gateway.web.base import GatewayHandler, endpoint
@@ -74,7 +74,12 @@ class KernelHandler(KernelsAPIHandler):
     @endpoint
     async def get(self, kernel_id: str) -> None:
         """Say how it is."""
-        self.finish(json.dumps(kernel_model(self.visible_kernel(kernel_id))))
+        kernel = self.visible_kernel(kernel_id)
+        try:
+            await kernel.learn_count()
+        except StorageError:
+            logger.warning("how many cells a kernel has run is not known", exc_info=True)
+        self.finish(json.dumps(kernel_model(kernel)))
 
     @endpoint
     async def delete(self, kernel_id: str) -> None:

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lambda_kernel.child import cell_history, process, rehydrators
+from lambda_kernel.child import asking, cell_history, process, rehydrators
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.invocations import CellInvocation
 from lambda_kernel.child.kernel import CellKernel
@@ -110,8 +110,7 @@ def _answer(
     ran_here = CellInvocation.here(request.execution_count, request.environment)
     kernel.cell_shell.invocations.append(ran_here)
     if request.kind != "execute":
-        state.loader.load_for(message["content"]["code"])
-        state.show_names()
+        asking.make_ready(kernel.cell_shell, state.loader, message["content"])
     gc.enable()
     _handle(kernel, message, interrupts)
     if channel.is_copy:

@@ -4,8 +4,10 @@ from __future__ import annotations
 import __future__
 
 import functools
+import json
 import linecache
 import operator
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +19,18 @@ MAX_SOURCES_CHARACTERS = 16 * 1024 * 1024
 _FUTURE_FLAGS = functools.reduce(
     operator.or_, (getattr(__future__, n).compiler_flag for n in __future__.all_feature_names)
 )
+
+
+def part_to_bytes(part: Mapping[str, Any]) -> bytes:
+    """Return the stored form of a part: JSON, so that the gateway can list inputs."""
+    return json.dumps(part, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+
+
+def part_from_bytes(stored: bytes | memoryview) -> dict[str, Any]:
+    """Return the part in ``stored``; a pickle of it is what earlier versions stored."""
+    data = bytes(stored)
+    part: dict[str, Any] = json.loads(data) if data[:1] == b"{" else pickle.loads(data)
+    return part
 
 
 class History:

@@ -31,6 +31,7 @@ from IPython.core.interactiveshell import ExecutionResult  # noqa: E402
 from IPython.core.profiledir import ProfileDir  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
+from lambda_kernel.child import asking  # noqa: E402
 from lambda_kernel.child.capture import FrameChannel  # noqa: E402
 from lambda_kernel.child.invocations import CellInvocation, InvocationMagics  # noqa: E402
 from lambda_kernel.child.losses import Loss, story  # noqa: E402
@@ -227,7 +228,7 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
     """
     config = Config()
     config.HistoryManager.enabled = False
-    config.IPCompleter.use_jedi = False
+    asking.keep_no_parses()
     module = types.ModuleType("__main__", "Automatically created module for IPython")
     kernel = CellKernel.instance(
         config=config,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import linecache
 import logging
@@ -11,9 +12,10 @@ import shutil
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from lambda_kernel.child import randomness, side_state
+from lambda_kernel.child import asking, randomness, side_state
 from lambda_kernel.child.cell import dispatch
 from lambda_kernel.child.kernel import CellKernel
 from lambda_kernel.child.rehydrators.registry import import_own
@@ -49,6 +51,28 @@ def preload_module(name: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     if threading.active_count() > 1:
         logger.warning("preload module started threads", extra={"module_name": name})
+
+
+def rehearsals(kernel: CellKernel, preload: Iterable[str]) -> list[Callable[[], object]]:
+    """Return what makes questions quick once it was done, each in a fraction of a second.
+
+    It takes longer than all else before a first cell, which does not wait for it.
+    """
+    requests = [
+        functools.partial(_rehearse_question, kernel, *r) for r in asking.warm_up_requests()
+    ]
+    return [*requests, *(functools.partial(_parse_ahead, name) for name in preload)]
+
+
+def _rehearse_question(kernel: CellKernel, msg_type: str, content: dict[str, Any]) -> None:
+    _ask(kernel, msg_type, content)
+    make_fresh(kernel)
+
+
+def _parse_ahead(name: str) -> None:
+    module = sys.modules.get(name)
+    if module is not None:
+        asking.parse_ahead(module)
 
 
 def warm_up(kernel: CellKernel) -> None:
@@ -117,14 +141,18 @@ def make_fresh(kernel: CellKernel) -> None:
 def run_warm_up(kernel: CellKernel, code: str) -> dict[str, Any]:
     """Run ``code`` in this process with no way out; returns the reply's content."""
     content = {"code": code, "silent": False, "store_history": True, "stop_on_error": False}
-    header = {"msg_id": "", "session": "", "msg_type": "execute_request"}
+    return _ask(kernel, "execute_request", content)
+
+
+def _ask(kernel: CellKernel, msg_type: str, content: dict[str, Any]) -> dict[str, Any]:
+    header = {"msg_id": "", "session": "", "msg_type": msg_type}
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
         kernel.start_request(loop)
         message = {"header": header, "content": content, "metadata": {}, "parent_header": {}}
         kernel.begin_message(message)
-        loop.run_until_complete(dispatch(kernel, message | {"msg_type": "execute_request"}))
+        loop.run_until_complete(dispatch(kernel, message | {"msg_type": msg_type}))
     finally:
         asyncio.set_event_loop(None)
         loop.close()

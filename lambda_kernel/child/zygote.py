@@ -30,7 +30,7 @@ from lambda_kernel.child.cell import run_child
 from lambda_kernel.child.confined import Confined, fork_confined
 from lambda_kernel.child.kernel import CellKernel, build_kernel
 from lambda_kernel.child.stand_by import TAKEN, StandBy
-from lambda_kernel.child.warm_up import preload_module, warm_stand_by, warm_up
+from lambda_kernel.child.warm_up import preload_module, rehearsals, warm_stand_by, warm_up
 from lambda_kernel.contract.cell_protocol import (
     FAILED_STATUS,
     Exited,
@@ -77,6 +77,7 @@ class Zygote:
         self._sock = sock
         self._kernel = kernel
         self._preload = list(preload)
+        self._rehearsals = rehearsals(kernel, preload)
         self._hidden = hidden
         # Nothing is imported while a process of a user's may live: it could change what is read.
         self._quiet = True
@@ -97,7 +98,7 @@ class Zygote:
         poll.register(self._wake_read, select.POLLIN)
         try:
             while True:
-                for descriptor, _ in poll.poll(0 if self._preload and self._quiet else None):
+                for descriptor, _ in poll.poll(0 if self._has_work else None):
                     if descriptor == self._wake_read:
                         self._reap()
                     else:
@@ -217,12 +218,25 @@ class Zygote:
                 status = confined.final_status(status)
             self._send(Exited(exited=pid, status=status))
 
+    @property
+    def _has_work(self) -> bool:
+        return self._quiet and bool(self._preload or self._rehearsals)
+
     def _preload_next(self) -> None:
-        if not self._preload:
+        if self._preload:
+            # Else pandas takes itself to be in a terminal: it looks for ``get_ipython``.
+            with self._kernel.cell_shell.builtin_trap:
+                preload_module(self._preload.pop(0))
+        elif self._rehearsals:
+            try:
+                self._rehearsals.pop(0)()
+            except Exception as error:  # noqa: BLE001  (questions are slow then, and cells are not)
+                reason = f"{type(error).__name__}: {error}"
+                logger.warning("a rehearsal failed", extra={"reason": reason})
+            if self._rehearsals:
+                return
+        else:
             return
-        # Else pandas takes itself to be in a terminal: it looks for ``get_ipython``.
-        with self._kernel.cell_shell.builtin_trap:
-            preload_module(self._preload.pop(0))
         _freeze()
         if self._standby is not None:
             # It lacks what was imported just now. It ends when nobody can reach it any more.

@@ -15,6 +15,9 @@ from lambda_kernel.contract.schema import InvalidField
 MAX_CHARACTERS = 2048
 """Source: AWS STS AssumeRole, "Policy"."""
 
+READING = ("s3:GetObject", "s3:GetObjectVersion")
+WRITING = ("s3:PutObject", "s3:PutObjectTagging", "s3:DeleteObject", "s3:AbortMultipartUpload")
+
 MIN_DURATION_S = 900
 MAX_DURATION_S = 3600
 COMMIT_SLACK_S = 120
@@ -41,18 +44,9 @@ def session_policy(invocation: Invocation, stack: keys.Stack) -> str:
     workspaces, state_bucket = f"arn:aws:s3:::{stack.workspaces}", f"arn:aws:s3:::{stack.state}"
     control = f"arn:aws:s3:::{stack.overflow}/{keys.control_prefix(invocation.request_id)}*"
     readable = [files]
+    actions = [*READING, *(WRITING if invocation.commit else ())]
     statements = [
-        _allow(
-            [
-                "s3:GetObject",
-                "s3:GetObjectVersion",
-                "s3:PutObject",
-                "s3:PutObjectTagging",
-                "s3:DeleteObject",
-                "s3:AbortMultipartUpload",
-            ],
-            [f"{workspaces}/{files}*", f"{state_bucket}/{state}*"],
-        ),
+        _allow(actions, [f"{workspaces}/{files}*", f"{state_bucket}/{state}*"]),
         _allow(["s3:GetObject", "s3:DeleteObject"], [control]),
     ]
     if stack.governed_read_prefix is not None:

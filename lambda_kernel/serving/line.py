@@ -99,7 +99,8 @@ class Cell:
     peak_memory_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self.output = Output(self.send_message, self.invocation.limits.output_bytes)
+        heard = self.send_message if self.invocation.commit else _unheard
+        self.output = Output(heard, self.invocation.limits.output_bytes)
 
     @property
     def namespace(self) -> Namespace:
@@ -171,3 +172,7 @@ class Cell:
         """The status that the reply of the cell means."""
         content = self.end.reply.content if self.end is not None else {}
         return Status.OK if content.get("status", "ok") == "ok" else Status.ERROR
+
+
+def _unheard(message: ChildMessage) -> None:
+    """Drop what is said while a question is answered: it is no output of a cell."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from typing import Any
@@ -86,11 +87,18 @@ def _bring_in(cell: Cell) -> None:
             listed,
             container.cache,
             pool,
-            lambda stamps: leftovers.undo(leftovers_of(cell), stamps),
+            lambda stamps: _undo(cell, stamps),
         )
     finally:
         cell.home = pool.wait(restoring)
     container.cache.settle()
+
+
+def _undo(cell: Cell, stamps: Mapping[str, str]) -> list[str]:
+    if not cell.invocation.commit:
+        # A cell of the same kernel may run beside a question: what it has stored is not lost yet.
+        return []
+    return leftovers.undo(leftovers_of(cell), stamps)
 
 
 def run(cell: Cell) -> None:

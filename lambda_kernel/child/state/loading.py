@@ -172,6 +172,10 @@ class Loader:
         number = self.table.get(name)
         return None if number is None else self._index.component(number).names.get(name)
 
+    def size_of(self, name: str) -> int:
+        """Return what a stored name that is not loaded measures, in bytes."""
+        return self._index.component(self.table[name]).size_bytes
+
     def rename(self, old: str, new: str) -> None:
         """Give a stored name that is not loaded another one; ``new`` is overwritten."""
         number = self.table.pop(old)

@@ -75,9 +75,9 @@ def _scan_tree(tree: ast.Module, table: Mapping[str, object]) -> Reads:
         node = stack.pop()
         stack += ast.iter_child_nodes(node)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            names.update(_stored_names(node.target.id, table))
+            names.update(stored_names(node.target.id, table))
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
-            names.update(_stored_names(node.id, table))
+            names.update(stored_names(node.id, table))
             everything = everything or node.id in _NAMESPACE_CALLS
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             words = _IDENTIFIER.findall(node.value)
@@ -106,7 +106,8 @@ def _leading_deletions(body: list[ast.stmt]) -> tuple[frozenset[str], list[ast.s
     return frozenset(names), []
 
 
-def _stored_names(name: str, table: Container[str]) -> Iterator[str]:
+def stored_names(name: str, table: Container[str]) -> Iterator[str]:
+    """Yield what is stored under a name, or is reached by it: outputs too."""
     if name in table:
         yield name
     if name.startswith("_") and name[1:].isdigit() and f"Out[{name[1:]}]" in table:

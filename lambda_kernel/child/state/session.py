@@ -124,7 +124,7 @@ class Session:
                 sys.stderr.write(f"{line}\n")
             shell.invocations[:] = [CellInvocation(*line) for line in settings["invocations"]]
         for ref in index.history:
-            self._history.add(pickle.loads(self._objects.read(ref)))
+            self._history.add(cell_history.part_from_bytes(self._objects.read(ref)))
         self._history.apply(shell)
         self._loader.load_names(index.side_names())
         side_state.apply_objects(self._baseline, self._side)
@@ -148,11 +148,6 @@ class Session:
         """Return what is stored under a name (raises as ``Loader.load`` does)."""
         self._loader.load(name)
         return entries.lookup(self._shell, name)
-
-    def show_names(self) -> None:
-        """Let completion see the names that are not loaded; nothing may be saved after this."""
-        for name in self._loader.table:
-            self._shell.user_ns.setdefault(name, None)
 
     def save(self, snapshot_out: int) -> SnapshotReport:
         """Store what changed; tells the user on stderr what cannot be.
@@ -206,8 +201,7 @@ class Session:
         new = self._history.new(shell)
         if len(index.history) >= MAX_HISTORY_PARTS:
             index.history, new = [], self._history.everything(shell)
-        body = pickle.dumps(new, protocol=pickle.HIGHEST_PROTOCOL)
-        packer.add(body, index.history.append)
+        packer.add(cell_history.part_to_bytes(new), index.history.append)
 
     def _check_size(self) -> None:
         size = self._index.size_bytes()

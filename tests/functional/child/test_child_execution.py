@@ -293,21 +293,6 @@ def test_a_flood_of_text_comes_in_few_messages(notebook: Notebook) -> None:
     assert len(result.of_type("stream")) < 500
 
 
-def test_completion_and_inspection_see_the_session(notebook: Notebook) -> None:
-    notebook.run("def remarkable():\n    'Documented.'")
-
-    complete = notebook.zygote.finish(
-        notebook.zygote.start(notebook.request("rema", kind="complete"), notebook.objects)
-    )
-    inspect = notebook.zygote.finish(
-        notebook.zygote.start(notebook.request("remarkable", kind="inspect"), notebook.objects)
-    )
-
-    assert complete.content["matches"] == ["remarkable"]
-    assert "Documented." in inspect.content["data"]["text/plain"]
-    assert complete.report is None
-
-
 def test_kinds_that_wait_for_their_turn_are_refused(notebook: Notebook) -> None:
     request = notebook.request("", kind="comm")
 

@@ -192,8 +192,10 @@ def test_text_that_libraries_hold_back_arrives(notebook: Notebook) -> None:
 
 def test_a_prepared_child_takes_the_next_request_as_any_other(notebook: Notebook) -> None:
     notebook.run("x = 1")
-    pid = notebook.zygote.prepare()
-    assert notebook.zygote.prepare() == pid
+    pid = 0
+    # It is replaced as long as the zygote prepares itself too.
+    while (prepared := notebook.zygote.prepare()) != pid:
+        pid = prepared
 
     result = notebook.run("import os\nos.getpid(), x, In, Out")
 

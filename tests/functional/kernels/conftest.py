@@ -138,6 +138,10 @@ class FakeFunction:
         if word == "lies":
             reply["execution_count"] = 99
         status = Status(reply["status"])
+        if not invocation.commit:
+            async for chunk in self._answer(invocation, word, writer):
+                yield chunk
+            return
         outcome, stored = await self._commit(invocation, status, reply)
         if word == "commits-and-dies":
             raise InvokeBroken("the connection was lost")
@@ -159,6 +163,15 @@ class FakeFunction:
         yield writer.write(
             FrameKind.OUTCOME, data, [stored] if self.inlines_commit and stored else []
         )
+
+    async def _answer(
+        self, invocation: Invocation, word: str, writer: FrameWriter
+    ) -> AsyncGenerator[bytes, None]:
+        reply = {"status": "ok", "matches": [f"{word}!"], "cursor_start": 0, "cursor_end": 1}
+        body = {"msg_type": "complete_reply", "content": reply, "metadata": {}}
+        yield writer.write(FrameKind.REPLY, body)
+        outcome = self._outcome(invocation, Status.OK, committed=False)
+        yield writer.write(FrameKind.OUTCOME, outcome.to_dict())
 
     async def _event(self, payload: bytes) -> Any:
         event = json.loads(payload)
@@ -338,7 +351,7 @@ async def world(dispatch_settings: DispatchSettings) -> AsyncIterator[World]:
             store=store,
             invoker=invoker,
             environments={"lambda-python": Environment(timeout_s=30)},
-            settings=KernelSettings(max_queued=5),
+            settings=KernelSettings(max_queued=5, question_wait_s=0.3),
             dispatch_settings=dispatch_settings,
         )
 

@@ -336,9 +336,9 @@ async def test_history_is_that_of_this_kernel(world: World) -> None:
     ranged = await client.ask("history_request", hist_access_type="range", start=1, stop=2)
     found = await client.ask("history_request", hist_access_type="search", pattern="*b", n=9)
 
-    assert tail["history"] == [(0, 2, "print b"), (0, 3, "print c")]
+    assert tail["history"] == [(1, 2, "print b"), (1, 3, "print c")]
     assert ranged["history"] == [(0, 1, "print a")]
-    assert found["history"] == [(0, 2, "print b")]
+    assert found["history"] == [(1, 2, "print b")]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from lambda_kernel.contract.invocation import Invocation, Limits
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Status
 from lambda_kernel.contract.scope import Scope
-from lambda_kernel.serving import handler
+from lambda_kernel.serving import handler, leftovers
 from lambda_kernel.serving.container import Container
 from lambda_kernel.serving.credentials import Credentials
 from lambda_kernel.serving.errors import CredentialsExpired, StorageUnavailable
@@ -264,6 +264,36 @@ def test_a_completion_changes_nothing(kernel: Kernel, store: MemoryObjectStore) 
     answer = kernel.run("count", kind="complete", commit=False)
     assert answer.frames[-2].data["content"]["matches"][0] == "counted"
     assert commit_of(store, kernel, 2) is None
+
+
+def test_what_runs_for_a_question_is_not_heard(kernel: Kernel) -> None:
+    kernel.run(
+        "import os\n"
+        "class Loud:\n"
+        "    def __dir__(self):\n"
+        "        print('printed'); display(1); os.write(2, b'written')\n"
+        "        return ['said']\n"
+        "loud = Loud()"
+    )
+
+    answer = kernel.run("loud.sa", kind="complete", commit=False)
+
+    assert answer.reply["matches"] == ["said"]
+    assert "MESSAGE" not in answer.kinds
+
+
+def test_a_question_beside_a_running_cell_does_not_undo_its_uploads(
+    kernel: Kernel, store: MemoryObjectStore
+) -> None:
+    kernel.run("open('f', 'w').write('1')")
+    running = kernel.invocation("open('f', 'w').write('2')")
+    key = f"{running.write_prefix}f"
+    stamp = {"cell": leftovers.stamp(running)}
+    store.put(STACK.workspaces, key, b"of the running cell", metadata=stamp)
+
+    kernel.run("import", kind="complete", commit=False)
+
+    assert store.get(STACK.workspaces, key) == b"of the running cell"
 
 
 def test_a_request_that_went_through_the_overflow_bucket_is_verified(

@@ -14,11 +14,18 @@ STACK = keys.Stack()
 KERNEL_ID = "01234567-89ab-cdef-0123-456789abcdef"
 
 
-def policy_of(scope: Scope, stack: keys.Stack = STACK, write_prefix: str | None = None) -> str:
+def policy_of(
+    scope: Scope,
+    stack: keys.Stack = STACK,
+    write_prefix: str | None = None,
+    *,
+    commit: bool = True,
+) -> str:
     invocation = Invocation(
         request_id="a" * 32,
         kernel_id=KERNEL_ID,
         seq=1,
+        commit=commit,
         scope=scope,
         workdir_name="b" * 32,
         msg=CellMessage(header={}, content={}),
@@ -46,6 +53,15 @@ U1 = Scope(user="u1", agent="a1")
 FILES = "arn:aws:s3:::lkg-workspaces/"
 STATE = "arn:aws:s3:::lkg-state/"
 OVERFLOW = "arn:aws:s3:::lkg-overflow/"
+
+
+def test_a_question_may_read_and_not_write() -> None:
+    policy = policy_of(U1, commit=False)
+    path = FILES + "users/u1/default/x"
+
+    assert allows(policy, "s3:GetObject", path)
+    for action in ("s3:PutObject", "s3:PutObjectTagging", "s3:DeleteObject"):
+        assert not allows(policy, action, path)
 
 
 @pytest.mark.parametrize(

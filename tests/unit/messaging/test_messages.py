@@ -114,12 +114,6 @@ def test_no_feature_is_claimed_that_does_not_work() -> None:
     assert info["protocol_version"] == "5.4"
 
 
-def test_completion_is_empty_for_now_and_stays_at_the_cursor() -> None:
-    reply = reply_content(request("complete_request", code="ab", cursor_pos=1), KernelView())
-
-    assert (reply["matches"], reply["cursor_start"], reply["cursor_end"]) == ([], 1, 1)
-
-
 def test_a_search_finds_by_glob_and_drops_duplicates() -> None:
     history = [PastInput(count=n, source=s) for n, s in enumerate(["a=1", "b=2", "a=1"], start=1)]
 
@@ -130,7 +124,7 @@ def test_a_search_finds_by_glob_and_drops_duplicates() -> None:
         KernelView(history=history),
     )
 
-    assert reply["history"] == [(0, 3, ("a=1", None))]
+    assert reply["history"] == [(1, 3, ("a=1", None))]
 
 
 def test_the_reply_type_replaces_request() -> None:
