@@ -22,7 +22,11 @@ vars(_no_debugger).update(_is_debugpy_available=False, Debugger=object)
 sys.modules.setdefault("ipykernel.debugger", _no_debugger)
 
 import traitlets  # noqa: E402
-from ipykernel.compiler import XCachingCompiler  # noqa: E402
+from ipykernel.compiler import (  # noqa: E402
+    XCachingCompiler,
+    get_tmp_hash_seed,
+    murmur2_x86,
+)
 from ipykernel.displayhook import ZMQShellDisplayHook  # noqa: E402
 from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
@@ -42,7 +46,10 @@ from lambda_kernel.child.state_magics import StateMagics  # noqa: E402
 logger = logging.getLogger(__name__)
 
 _NO_HOME = "/nonexistent"
+_MURMUR_BYTES = 16 * 1024
+"""ipykernel's hash takes a microsecond a byte, and no lone surrogate; of longer code, another one."""
 _MACROS = ("IPython.core.macro.Macro", "IPython.macro.Macro")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _FIRST_WORD = re.compile(r"\s*([^\W\d]\w*)")
 INLINE_BACKENDS = (None, "", "inline", "agg", "asyncio")
 
@@ -51,9 +58,13 @@ class CellCompiler(XCachingCompiler):
     """Names cells so that every process gives the same cell the same name."""
 
     def get_code_name(self, raw_code: str, code: str, number: int) -> str:
-        """Return the file name of a cell."""
-        digest = hashlib.sha256(raw_code.encode("utf-8", "surrogatepass")).hexdigest()
-        return f"<ipython-input-{number}-{digest[:12]}>"
+        """Return the file name of a cell: ipykernel's, but for the number of the process."""
+        data = raw_code.encode("utf-8", "surrogatepass")
+        if len(data) <= _MURMUR_BYTES and not _SURROGATE.search(raw_code):
+            digest = murmur2_x86(raw_code, get_tmp_hash_seed())  # type: ignore[no-untyped-call]
+        else:
+            digest = int.from_bytes(hashlib.sha256(data).digest()[:4])
+        return f"/tmp/ipykernel_0/{digest}.py"  # noqa: S108  (no such file)
 
 
 class CellDisplayHook(ZMQShellDisplayHook):
@@ -118,6 +129,7 @@ class CellShell(ZMQInteractiveShell):
         if self.stored is not None:
             self.stored.load_for(transformed_cell or raw_cell)
             entries.order_outputs(self)
+            entries.bind_empty_unders(self, self.stored)
         if self.last_execution_result is None:
             # Magics look at the result of the cell before, which another process had.
             self.last_execution_result = ExecutionResult(None)
