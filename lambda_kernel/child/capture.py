@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,9 @@ _HELD_SIGNALS = (
 )
 """Those that programs give handlers to; each costs time in every call."""
 
+_PROGRAM_STARTS = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", "os.fork"})
+"""Audit events ahead of a program that writes to descriptors: what was printed before comes first."""
+
 _NO_NUMBER = (b"NaN", b"Infinity")
 
 
@@ -68,6 +72,7 @@ class FrameChannel:
         self._pending.clear()
         self._pending_characters = 0
         os.register_at_fork(after_in_child=self._become_copy)
+        sys.addaudithook(self._before_programs)
 
     @property
     def is_copy(self) -> bool:
@@ -187,6 +192,10 @@ class FrameChannel:
             wake.wait()
             time.sleep(FLUSH_INTERVAL_S)
             wake.clear()
+            self.flush()
+
+    def _before_programs(self, event: str, _: object) -> None:
+        if event in _PROGRAM_STARTS:
             self.flush()
 
     def _become_copy(self) -> None:

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 _NO_HOME = "/nonexistent"
 _MURMUR_BYTES = 16 * 1024
-"""ipykernel's hash takes a microsecond a byte, and no lone surrogate; of longer code, another one."""
+"""What ipykernel's own hash is taken of: it is slow, and knows no lone surrogates."""
 _MACROS = ("IPython.core.macro.Macro", "IPython.macro.Macro")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FIRST_WORD = re.compile(r"\s*([^\W\d]\w*)")
@@ -61,7 +61,7 @@ class CellCompiler(XCachingCompiler):
         """Return the file name of a cell: ipykernel's, but for the number of the process."""
         data = raw_code.encode("utf-8", "surrogatepass")
         if len(data) <= _MURMUR_BYTES and not _SURROGATE.search(raw_code):
-            digest = murmur2_x86(raw_code, get_tmp_hash_seed())  # type: ignore[no-untyped-call]
+            digest = murmur2_x86(raw_code, get_tmp_hash_seed())
         else:
             digest = int.from_bytes(hashlib.sha256(data).digest()[:4])
         return f"/tmp/ipykernel_0/{digest}.py"  # noqa: S108  (no such file)

@@ -63,6 +63,7 @@ def reset_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
+
 _BASH = "/bin/bash"
 
 

@@ -324,6 +324,9 @@ class CellRun:
             if self._is_complete and self._reap_by is None:
                 self._reap_by = self._clock() + REAP_WAIT_S
             return False
+        # What programs wrote before a message was sent is in their pipes by now, and comes first.
+        for descriptor in self._outputs - {frames.fileno()}:
+            self._readers.get(descriptor, _nothing)()
         try:
             for data, buffers in self._parts.feed(chunk):
                 self._frame(data, buffers)
@@ -447,6 +450,10 @@ class CellRun:
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(pid, signal.SIGKILL)
+
+
+def _nothing() -> bool:
+    return False
 
 
 def _before_its_start(ended: CellEnded) -> CellEnded:
