@@ -51,6 +51,12 @@ _MURMUR_BYTES = 16 * 1024
 _MACROS = ("IPython.core.macro.Macro", "IPython.macro.Macro")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FIRST_WORD = re.compile(r"\s*([^\W\d]\w*)")
+LIVE_BACKENDS = frozenset(
+    {
+        *("widget", "ipympl", "notebook", "nbagg", "webagg", "qt", "qt4", "qt5", "qt6", "qtagg"),
+        *("qt5agg", "tk", "tkagg", "gtk", "gtk3", "gtk4", "wx", "osx", "macosx"),
+    }
+)
 INLINE_BACKENDS = (None, "", "inline", "agg", "asyncio")
 
 
@@ -149,6 +155,16 @@ class CellShell(ZMQInteractiveShell):
         """Refuse event loops of windows: there is no display."""
         if gui not in INLINE_BACKENDS:
             raise UsageError(f"the GUI {gui!r} needs a display; use %matplotlib inline")
+
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """Draw as ``%matplotlib`` asks; refuse what needs windows, or a process that goes on."""
+        if gui is not None and gui.lower() in LIVE_BACKENDS:
+            raise UsageError(
+                f"%matplotlib {gui} needs a process and a window that outlive the cell; here each "
+                "cell has a process of its own, and no display. Use %matplotlib inline; a figure "
+                "to zoom in, draw with a library that lives in the browser (plotly, altair, bokeh)"
+            )
+        return super().enable_matplotlib(gui)  # type: ignore[no-untyped-call]
 
     def _get_exc_info(self, exc_tuple: Any = None) -> Any:
         etype, value, tb = super()._get_exc_info(exc_tuple)  # type: ignore[no-untyped-call]

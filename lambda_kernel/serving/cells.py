@@ -307,6 +307,9 @@ class CellRun:
 
     def _read_frames(self) -> bool:
         frames = self._frames
+        # What programs wrote before a message was sent is in their pipes by now, and comes first.
+        for descriptor in self._outputs - {frames.fileno()}:
+            self._readers.get(descriptor, _nothing)()
         try:
             # Only what comes with the word that user code begins is our own code's.
             if self.started or self._gauges:
@@ -324,9 +327,6 @@ class CellRun:
             if self._is_complete and self._reap_by is None:
                 self._reap_by = self._clock() + REAP_WAIT_S
             return False
-        # What programs wrote before a message was sent is in their pipes by now, and comes first.
-        for descriptor in self._outputs - {frames.fileno()}:
-            self._readers.get(descriptor, _nothing)()
         try:
             for data, buffers in self._parts.feed(chunk):
                 self._frame(data, buffers)

@@ -60,7 +60,7 @@ def normalised(outputs: list[Any]) -> list[dict[str, Any]]:
     for output in merged:
         if output["output_type"] == "error":
             output["traceback"] = _places("\n".join(output["traceback"]))
-    return [_rewritten(output) for output in merged]
+    return [rewritten(output) for output in merged]
 
 
 def _places(traceback: str) -> list[str]:
@@ -74,15 +74,14 @@ def _places(traceback: str) -> list[str]:
     return [line for line in lines if line.strip() and not re.match(r" +\d+( |$)", line)]
 
 
-def _rewritten(value: Any) -> Any:
+def rewritten(value: Any) -> Any:
+    """Return a value with what differs by chance replaced, as RULES say."""
     if isinstance(value, str):
         for pattern, replacement in _COMPILED:
             value = pattern.sub(replacement, value)
         return value
     if isinstance(value, list):
-        return [_rewritten(item) for item in value]
+        return [rewritten(item) for item in value]
     if isinstance(value, dict):
-        return {
-            key: item if key == "image/png" else _rewritten(item) for key, item in value.items()
-        }
+        return {key: item if key == "image/png" else rewritten(item) for key, item in value.items()}
     return value
