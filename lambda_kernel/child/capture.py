@@ -189,7 +189,9 @@ class FrameChannel:
                 self.flush()
                 return
             self._wake = wake
-        self._wake.set()
+        # Setting it takes as long as all the rest of a write.
+        if not self._wake.is_set():
+            self._wake.set()
 
     def _flush_loop(self, wake: threading.Event) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

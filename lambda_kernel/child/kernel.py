@@ -177,6 +177,10 @@ class CellShell(ZMQInteractiveShell):
         return etype, value, tb
 
 
+# Libraries (rich, tqdm) know a notebook by this name, and ``%config`` its section.
+CellShell.__name__ = CellShell.__qualname__ = ZMQInteractiveShell.__name__
+
+
 class CellKernel(IPythonKernel):
     """The kernel behind one request."""
 
@@ -255,6 +259,8 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
     """
     config = Config()
     config.HistoryManager.enabled = False
+    # Others ask whether there is a section of this name; there is no file.
+    config.IPKernelApp.connection_file = ""
     config.IPCompleter.use_jedi = False
     module = types.ModuleType("__main__", "Automatically created module for IPython")
     kernel = CellKernel.instance(

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import gateway_core, homes, isolation, state
+from tests.benchmarks import gateway_core, homes, isolation, state, streaming
 from tests.benchmarks.peers import fresh_kernel_s, stock_server
 from tests.benchmarks.rows import row
 from tests.integration.driver import Gateway, NotebookClient, a_gateway
@@ -155,6 +155,7 @@ def main() -> None:
         with a_gateway(folder / "state") as gateway, stock_server(folder) as stock:
             warm_cell(gateway, stock)
             new_kernels(gateway, stock)
+            streaming.measure(row, gateway, stock)
             big_workspaces(gateway)
             many_kernels(gateway)
         homes.pandas(row, folder)

@@ -31,7 +31,7 @@ RULES: tuple[tuple[str, str, str], ...] = (
     ("folders of packages", r"[^\s'\"(<>]*/(?:site|dist)-packages/", "PACKAGES/"),
     # Warnings name the file that a cell was compiled as: after the process in stock ipykernel, the
     # same in every process here.
-    ("files of cells", r"/tmp/ipykernel_\d+/\d+\.py|<ipython-input-\d+-[0-9a-f]{12}>", "CELL"),
+    ("files of cells", r"/tmp/ipykernel_\d+/\d+\.py", "CELL"),
     # matplotlib writes the time into SVG, and names clip paths and markers by a random salt.
     ("dates in SVG", r"<dc:date>[^<]*</dc:date>", "<dc:date/>"),
     ("ids in SVG", r"(?<=[\"#])[mp][0-9a-f]{10}(?=[\")])", "ID"),
@@ -57,21 +57,7 @@ def normalised(outputs: list[Any]) -> list[dict[str, Any]]:
             last["text"] += output["text"]
         else:
             merged.append(output)
-    for output in merged:
-        if output["output_type"] == "error":
-            output["traceback"] = _places("\n".join(output["traceback"]))
     return [rewritten(output) for output in merged]
-
-
-def _places(traceback: str) -> list[str]:
-    """Return the frames' headings, the lines that the arrows point at, and the exception.
-
-    IPython colours a cell's lines, and chooses those around them, in two ways: one where the file
-    of a cell does not exist, as in ipykernel, and a better one where its name is not a path, as
-    here.
-    """
-    lines = re.sub(r"\x1b\[[\d;]*m", "", traceback).splitlines()
-    return [line for line in lines if line.strip() and not re.match(r" +\d+( |$)", line)]
 
 
 def rewritten(value: Any) -> Any:
