@@ -1,4 +1,4 @@
-"""Output on its way to the client: how late a line is, how many go through, beside stock Jupyter."""
+"""Output on its way to a client: how late lines are, how many go through; beside stock Jupyter."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def measure(row: Row, gateway: Gateway, stock: Gateway) -> None:
         row(name or "a printed line is at the client", f"{p50:.1f}", *notes)
     for name, client in found.items():
         first_s, whole_s = _best(client, PRINT_LINES)
-        notes = (f"first line after {first_s * 1000:.0f} ms",)
-        row(name or "10,000 lines (lines/s)", f"{LINES / whole_s:,.0f}", *notes)
+        first = f"first line after {first_s * 1000:.0f} ms"
+        row(name or "10,000 lines (lines/s)", f"{LINES / whole_s:,.0f}", first)
     for name, client in found.items():
         _, whole_s = _best(client, PRINT_1_MB)
         row(name or "a cell that prints 1 MB", f"{whole_s * 1000:.0f}")
