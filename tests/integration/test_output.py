@@ -26,7 +26,9 @@ def test_all_of_an_output_that_was_cut_can_be_fetched(
 
 def test_what_is_printed_and_what_programs_write_keep_their_order(kernel: NotebookClient) -> None:
     run = kernel.execute(
-        "import os\nfor i in range(30):\n    print(i)\n    _ = os.system(f'echo program {i}')\n'end'"
+        "import os\n"
+        "for i in range(30):\n    print(i)\n    _ = os.system(f'echo program {i}')\n"
+        "'end'"
     )
 
     assert run.stdout.split("\n")[:-1] == [
