@@ -37,13 +37,14 @@ class GarbageReport:
     """What was deleted, or would be.
 
     Attributes:
-        commits, chunks: keys in the state bucket.
+        commits, chunks, outputs: keys in the state bucket.
         size_bytes: of all of them.
         left: prefixes of scopes whose chunks were left alone: a commit could not be read.
     """
 
     commits: list[str] = field(default_factory=list)
     chunks: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
     size_bytes: int = 0
     left: list[str] = field(default_factory=list)
 
@@ -53,6 +54,7 @@ class _ScopeListing:
     prefix: str
     chunks: list[ListedObject] = field(default_factory=list)
     chains: dict[str, list[ListedObject]] = field(default_factory=dict)
+    outputs: list[ListedObject] = field(default_factory=list)
 
 
 class _Unreadable(Exception):
@@ -137,7 +139,7 @@ class GarbageCollector:
         current = _ScopeListing("")
         async for entry in self._store.entries(self._bucket, "users/"):
             parts = entry.key.split("/")
-            if len(parts) != 6 or parts[3] not in {"blobs", "kernels"}:
+            if len(parts) != 6 or parts[3] not in {"blobs", "kernels", "outputs"}:
                 continue
             prefix = "/".join(parts[:3]) + "/"
             if prefix != current.prefix:
@@ -146,6 +148,8 @@ class GarbageCollector:
                 current = _ScopeListing(prefix)
             if parts[3] == "kernels":
                 current.chains.setdefault(parts[4], []).append(entry)
+            elif parts[3] == "outputs":
+                current.outputs.append(entry)
             elif self._is_old(parts[4], entry):
                 current.chunks.append(entry)
         if current.prefix:
@@ -189,13 +193,15 @@ class GarbageCollector:
                 report.left.append(scope.prefix)
             else:
                 garbage = [e for e in scope.chunks if _chunk_of(e.key) not in named]
+        outputs = expired_outputs(scope.outputs, kernels, self._retention, self._now())
         report.commits += [entry.key for entry in gone]
+        report.outputs += [entry.key for entry in outputs]
         report.chunks += [entry.key for entry in garbage]
-        report.size_bytes += sum(entry.size_bytes for entry in (*gone, *garbage))
+        report.size_bytes += sum(entry.size_bytes for entry in (*gone, *garbage, *outputs))
         if not dry_run:
             # A commit never outlives what it names.
             await self._delete(gone)
-            await self._delete(garbage)
+            await self._delete([*garbage, *outputs])
 
     async def _tail(self, chain: Sequence[ListedObject]) -> set[str]:
         """Return the newest commit that is not void, and all void ones after it."""
@@ -263,6 +269,20 @@ def expired_commits(
         if ended + retention.grace_s < now:
             expired.append(entry)
     return expired
+
+
+def expired_outputs(
+    outputs: Iterable[ListedObject], kernels: set[str], retention: Retention, now: float
+) -> list[ListedObject]:
+    """Return the kept outputs that are older than retention, or of kernels that are gone."""
+    return [
+        entry
+        for entry in outputs
+        if entry.last_modified + retention.days * DAY_S < now
+        or (
+            entry.key.split("/")[4] not in kernels and entry.last_modified + retention.grace_s < now
+        )
+    ]
 
 
 def _chunk_of(key: str) -> tuple[str, str]:

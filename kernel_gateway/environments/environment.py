@@ -26,6 +26,8 @@ class Environment:
         memory_mb: what a cell may hold, 128 to 10,240.
         ephemeral_mb: size of ``/tmp``, 2,048 to 10,240 (our floor; AWS allows 512).
         home_mb: what a HOME may measure to be saved, 16 to 10,240.
+        kept_output_mb: what is kept of a cell's output that is too long to be sent, 0 to 1,024; in
+            the container it takes room of ``/tmp`` until the cell has ended.
         timeout_s: 1 to 900; to 1,800 with ``allow_long_timeout``.
         commit_grace_s: how long before the timeout a cell is interrupted, so that what it did is
             committed; None = 45, or a tenth of the timeout where that is less.
@@ -44,6 +46,7 @@ class Environment:
     memory_mb: int = 2048
     ephemeral_mb: int = 2048
     home_mb: int = 2048
+    kept_output_mb: int = 256
     timeout_s: int = USUAL_TIMEOUT_S
     commit_grace_s: float | None = None
     allow_long_timeout: bool = False
@@ -58,6 +61,7 @@ class Environment:
         _check_range("memory_mb", self.memory_mb, 128, 10_240)
         _check_range("ephemeral_mb", self.ephemeral_mb, 2_048, 10_240)
         _check_range("home_mb", self.home_mb, 16, 10_240)
+        _check_range("kept_output_mb", self.kept_output_mb, 0, 1_024)
         if self.timeout_s > USUAL_TIMEOUT_S and not self.allow_long_timeout:
             raise InvalidField(
                 "environment.timeout_s",

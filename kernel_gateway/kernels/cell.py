@@ -196,7 +196,9 @@ class Cell:
             failure = RESULT_LOST.ename
             text = "the cell raised an error whose text was lost"
             return error_content(failure, text), {}, failure
-        if content["status"] == "error" and "error" not in self._said and not self.silent:
+        # IPython itself says some errors on a stream only: then there is no traceback.
+        is_unsaid = content["status"] == "error" and "error" not in self._said
+        if is_unsaid and content.get("traceback") and not self.silent:
             say("error", _error_message(content))
         metadata = body.get("metadata")
         return dict(content), dict(metadata) if isinstance(metadata, dict) else {}, None

@@ -40,6 +40,7 @@ from kernel_gateway.messaging.replies import (
     is_known,
     reply_content,
 )
+from lambda_kernel.contract import keys
 from lambda_kernel.contract.schema import encode
 
 logger = logging.getLogger(__name__)
@@ -159,6 +160,11 @@ class LambdaKernel(KernelModel):
     async def represent(self, name: str) -> dict[str, object]:
         """Return a variable with its ``repr``; raises as `query.represent` does."""
         return await query.represent(self._lineage, self.environment, self._services, name)
+
+    def kept_output(self, seq: int) -> tuple[str, str]:
+        """Return bucket and key of all that cell ``seq`` said, where it was too much to be sent."""
+        key = keys.output_key(self._lineage.scope, self.kernel_id, seq)
+        return self._services.stack.state, key
 
     async def interrupt(self) -> None:
         """Have the running cell interrupted; the second time, killed. Nothing happens while idle.

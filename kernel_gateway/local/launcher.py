@@ -142,6 +142,7 @@ def settings_environment(stack: Stack, environment: Environment) -> dict[str, st
         "LKG_PRELOAD": ",".join(environment.preload),
         "LKG_EPHEMERAL_MB": str(environment.ephemeral_mb),
         "LKG_HOME_MB": str(environment.home_mb),
+        "LKG_KEPT_OUTPUT_MB": str(environment.kept_output_mb),
         "LKG_MEMORY_MB": str(environment.memory_mb),
         "LKG_ALLOW_DEGRADED": "1" if environment.allow_degraded else "0",
         "LKG_MASK_CONNECTORS": "1" if environment.mask_connectors else "0",

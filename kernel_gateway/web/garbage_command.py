@@ -20,9 +20,12 @@ def collect(endpoint: Endpoint, *, dry_run: bool) -> str:
 
 def shown(report: Mapping[str, Any], *, dry_run: bool) -> str:
     """Return a report of the gateway for people."""
-    lines = [*report["commits"], *report["chunks"]] if dry_run else []
+    lines = [*report["commits"], *report["chunks"], *report["outputs"]] if dry_run else []
     lines += [f"left alone, a commit cannot be read: {prefix}" for prefix in report["left"]]
-    counts = f"{len(report['commits'])} commits and {len(report['chunks'])} chunks"
+    counts = (
+        f"{len(report['commits'])} commits, {len(report['chunks'])} chunks "
+        f"and {len(report['outputs'])} kept outputs"
+    )
     size = f"{report['size_bytes'] / 1e6:.1f} MB"
     lines.append(f"{counts} {'would be' if dry_run else 'were'} deleted: {size}")
     return "\n".join(lines)

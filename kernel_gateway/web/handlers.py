@@ -23,6 +23,7 @@ from kernel_gateway.web.channels import KernelChannelsHandler
 from kernel_gateway.web.execute_api import ExecuteHandler
 from kernel_gateway.web.garbage_api import GarbageHandler
 from kernel_gateway.web.kernels_api import KernelActionHandler, KernelHandler, KernelsHandler
+from kernel_gateway.web.outputs_api import OutputHandler
 from kernel_gateway.web.sessions_api import SessionHandler, SessionsHandler
 from kernel_gateway.web.status_api import EventsHandler, MetricsHandler, StatusHandler
 from kernel_gateway.web.variables_api import VariablesHandler
@@ -105,6 +106,7 @@ default_handlers = [
     (rf"/api/kernels/{KERNEL_ID}/(?P<action>interrupt|restart)", KernelActionHandler),
     (rf"/api/kernels/{KERNEL_ID}/execute", ExecuteHandler),
     (rf"/api/kernels/{KERNEL_ID}/variables", VariablesHandler),
+    (rf"/api/kernels/{KERNEL_ID}/outputs/(?P<seq>[0-9]{{1,9}})", OutputHandler),
     (rf"/api/kernels/{KERNEL_ID}/channels", KernelChannelsHandler),
     (r"/api/sessions", SessionsHandler),
     (rf"/api/sessions/{SESSION_ID}", SessionHandler),

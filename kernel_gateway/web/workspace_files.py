@@ -92,6 +92,9 @@ class OpenFile:
 class FileStore(Protocol):
     """Files by key in the workspaces bucket. Every method may raise StorageError."""
 
+    def in_bucket(self, bucket: str) -> FileStore:
+        """Return the same for another bucket."""
+
     async def entries(self, prefix: str, *, recursive: bool) -> list[FileEntry]:
         """Return what stands under ``prefix``, in order; one level, or all of it."""
 
@@ -136,6 +139,10 @@ class S3FileStore:
         client = aws.client("s3", config=config, **deployment.client_arguments("s3"))
         executor = ThreadPoolExecutor(THREADS, thread_name_prefix="files")
         return cls(client, deployment.stack.workspaces, executor)
+
+    def in_bucket(self, bucket: str) -> S3FileStore:
+        """Return the same for another bucket, with the connections of this one."""
+        return S3FileStore(self._client, bucket, self._executor)
 
     async def entries(self, prefix: str, *, recursive: bool) -> list[FileEntry]:
         """Return what stands under ``prefix``, in order; one level, or all of it."""
@@ -267,6 +274,10 @@ class MemoryFileStore:
     """FileStore in memory, for tests of what stands on it."""
 
     files: dict[str, tuple[bytes, FileAttributes]] = field(default_factory=dict)
+
+    def in_bucket(self, bucket: str) -> MemoryFileStore:
+        """Return itself: keys of two buckets are never the same."""
+        return self
 
     async def entries(self, prefix: str, *, recursive: bool) -> list[FileEntry]:
         """Return what stands under ``prefix``, in order; one level, or all of it."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import socket
+import struct
+import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -27,6 +31,8 @@ from lambda_kernel.isolation import shared_memory
 STREAM_CHUNK_CHARACTERS = 512 * 1024
 FLUSH_CHARACTERS = 64 * 1024
 FLUSH_INTERVAL_S = 0.05
+READ_WAIT_S = 0.05
+"""For the serving process to read what was printed before a program begins."""
 OWN_THREAD = "lkg-output"
 """Name of the thread that sends what waits."""
 
@@ -40,6 +46,9 @@ _HELD_SIGNALS = (
     signal.SIGUSR2,
 )
 """Those that programs give handlers to; each costs time in every call."""
+
+_PROGRAM_STARTS = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", "os.fork"})
+"""Audit events ahead of a program that writes to descriptors: what was printed comes first."""
 
 _NO_NUMBER = (b"NaN", b"Infinity")
 
@@ -68,6 +77,7 @@ class FrameChannel:
         self._pending.clear()
         self._pending_characters = 0
         os.register_at_fork(after_in_child=self._become_copy)
+        sys.addaudithook(self._before_programs)
 
     @property
     def is_copy(self) -> bool:
@@ -179,7 +189,9 @@ class FrameChannel:
                 self.flush()
                 return
             self._wake = wake
-        self._wake.set()
+        # Setting it takes as long as all the rest of a write.
+        if not self._wake.is_set():
+            self._wake.set()
 
     def _flush_loop(self, wake: threading.Event) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -188,6 +200,15 @@ class FrameChannel:
             time.sleep(FLUSH_INTERVAL_S)
             wake.clear()
             self.flush()
+
+    def _before_programs(self, event: str, _: object) -> None:
+        if event in _PROGRAM_STARTS and self._sock is not None and not self._copied:
+            self.flush()
+            # Its pipe is another way: until what was printed has been read, it waits, not for long.
+            ends_s = time.monotonic() + READ_WAIT_S
+            with suppress(OSError):
+                while _unread_bytes(self._sock) and time.monotonic() < ends_s:
+                    time.sleep(READ_WAIT_S / 100)
 
     def _become_copy(self) -> None:
         self._copied = True
@@ -198,6 +219,11 @@ class FrameChannel:
             # Else the copy, where it outlives the cell, would keep the stream of frames open.
             with suppress(OSError):
                 self._sock.close()
+
+
+def _unread_bytes(sock: socket.socket) -> int:
+    (count,) = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0" * 4))
+    return int(count)
 
 
 def _pack(data: dict[str, Any], buffers: Sequence[Any]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
@@ -70,6 +71,8 @@ def run_child(
         interrupts = process.Interrupts()
         interrupts.hold()
         own = process.take_descriptors(descriptors)
+        # As in ipykernel; and a crash is seen where its cell is.
+        faulthandler.enable(2)
         channel.open(socket.socket(fileno=own.frames))
         _silence_own_logging()
         if confined:

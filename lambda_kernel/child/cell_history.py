@@ -82,7 +82,12 @@ class History:
 
     def new(self, shell: Any) -> dict[str, Any]:
         """Return the part that ``shell`` adds to what was gathered."""
-        sources = {n: s for n, s in _sources_of(shell).items() if n not in self._sources}
+        # A cell that runs again has the same file, and shows its newest number.
+        sources = {
+            name: source
+            for name, source in _sources_of(shell).items()
+            if name not in self._sources or self._sources[name][0] != source[0]
+        }
         return self._part(shell, len(self._raw), sources)
 
     def everything(self, shell: Any) -> dict[str, Any]:

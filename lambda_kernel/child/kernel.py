@@ -22,7 +22,11 @@ vars(_no_debugger).update(_is_debugpy_available=False, Debugger=object)
 sys.modules.setdefault("ipykernel.debugger", _no_debugger)
 
 import traitlets  # noqa: E402
-from ipykernel.compiler import XCachingCompiler  # noqa: E402
+from ipykernel.compiler import (  # noqa: E402
+    XCachingCompiler,
+    get_tmp_hash_seed,
+    murmur2_x86,
+)
 from ipykernel.displayhook import ZMQShellDisplayHook  # noqa: E402
 from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
@@ -43,8 +47,17 @@ from lambda_kernel.child.state_magics import StateMagics  # noqa: E402
 logger = logging.getLogger(__name__)
 
 _NO_HOME = "/nonexistent"
+_MURMUR_BYTES = 16 * 1024
+"""What ipykernel's own hash is taken of: it is slow, and knows no lone surrogates."""
 _MACROS = ("IPython.core.macro.Macro", "IPython.macro.Macro")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _FIRST_WORD = re.compile(r"\s*([^\W\d]\w*)")
+LIVE_BACKENDS = frozenset(
+    {
+        *("widget", "ipympl", "notebook", "nbagg", "webagg", "qt", "qt4", "qt5", "qt6", "qtagg"),
+        *("qt5agg", "tk", "tkagg", "gtk", "gtk3", "gtk4", "wx", "osx", "macosx"),
+    }
+)
 INLINE_BACKENDS = (None, "", "inline", "agg", "asyncio")
 
 
@@ -52,9 +65,13 @@ class CellCompiler(XCachingCompiler):
     """Names cells so that every process gives the same cell the same name."""
 
     def get_code_name(self, raw_code: str, code: str, number: int) -> str:
-        """Return the file name of a cell."""
-        digest = hashlib.sha256(raw_code.encode("utf-8", "surrogatepass")).hexdigest()
-        return f"<ipython-input-{number}-{digest[:12]}>"
+        """Return the file name of a cell: ipykernel's, but for the number of the process."""
+        data = raw_code.encode("utf-8", "surrogatepass")
+        if len(data) <= _MURMUR_BYTES and not _SURROGATE.search(raw_code):
+            digest = murmur2_x86(raw_code, get_tmp_hash_seed())
+        else:
+            digest = int.from_bytes(hashlib.sha256(data).digest()[:4])
+        return f"/tmp/ipykernel_0/{digest}.py"  # noqa: S108  (no such file)
 
 
 class CellDisplayHook(ZMQShellDisplayHook):
@@ -119,6 +136,7 @@ class CellShell(ZMQInteractiveShell):
         if self.stored is not None:
             self.stored.load_for(transformed_cell or raw_cell)
             entries.order_outputs(self)
+            entries.bind_empty_unders(self, self.stored)
         if self.last_execution_result is None:
             # Magics look at the result of the cell before, which another process had.
             self.last_execution_result = ExecutionResult(None)
@@ -139,6 +157,16 @@ class CellShell(ZMQInteractiveShell):
         if gui not in INLINE_BACKENDS:
             raise UsageError(f"the GUI {gui!r} needs a display; use %matplotlib inline")
 
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """Draw as ``%matplotlib`` asks; refuse what needs windows, or a process that goes on."""
+        if gui is not None and gui.lower() in LIVE_BACKENDS:
+            raise UsageError(
+                f"%matplotlib {gui} needs a process and a window that outlive the cell; here each "
+                "cell has a process of its own, and no display. Use %matplotlib inline; a figure "
+                "to zoom in, draw with a library that lives in the browser (plotly, altair, bokeh)"
+            )
+        return super().enable_matplotlib(gui)  # type: ignore[no-untyped-call]
+
     def _get_exc_info(self, exc_tuple: Any = None) -> Any:
         etype, value, tb = super()._get_exc_info(exc_tuple)  # type: ignore[no-untyped-call]
         name = getattr(value, "name", None)
@@ -148,6 +176,10 @@ class CellShell(ZMQInteractiveShell):
             if told not in text:
                 value.args = (f"{text}\n{told}",)
         return etype, value, tb
+
+
+# Libraries (rich, tqdm) know a notebook by this name, and ``%config`` its section.
+CellShell.__name__ = CellShell.__qualname__ = ZMQInteractiveShell.__name__
 
 
 class CellKernel(IPythonKernel):
@@ -228,6 +260,8 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
     """
     config = Config()
     config.HistoryManager.enabled = False
+    # Others ask whether there is a section of this name; there is no file.
+    config.IPKernelApp.connection_file = ""
     asking.keep_no_parses()
     module = types.ModuleType("__main__", "Automatically created module for IPython")
     kernel = CellKernel.instance(

@@ -64,6 +64,9 @@ def reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
+_BASH = "/bin/bash"
+
+
 class Interrupts:
     """Interrupts of this process: held back, let in while the user's code runs, then ignored."""
 
@@ -121,6 +124,9 @@ def set_environment(request: CellRequest) -> None:
     os.environ["PATH"] = os.pathsep.join(path)
     os.environ["HOME"] = request.home
     os.environ["PWD"] = request.workdir
+    if os.access(_BASH, os.X_OK):
+        # What ``!command`` is run by, as where people log in.
+        os.environ.setdefault("SHELL", _BASH)
 
 
 def add_user_site(hidden: str | None) -> None:

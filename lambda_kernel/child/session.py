@@ -16,8 +16,8 @@ from lambda_kernel.contract.cell_protocol import ChildKind
 class CellStream(io.TextIOBase):
     """``sys.stdout`` or ``sys.stderr`` of a cell."""
 
-    encoding = "utf-8"
-    errors = "replace"
+    encoding = "UTF-8"
+    errors = None
 
     def __init__(self, name: str, channel: FrameChannel, descriptor: int) -> None:
         super().__init__()
@@ -63,6 +63,10 @@ class CellStream(io.TextIOBase):
     def __reduce__(self) -> Any:
         # A variable that holds the stream means the stream of its own cell.
         return getattr, (sys, self._name)
+
+
+# What libraries and error messages call it.
+CellStream.__name__ = CellStream.__qualname__ = "OutStream"
 
 
 class CellSession(Session):

@@ -130,6 +130,7 @@ def make_fresh(kernel: CellKernel) -> None:
     for name in kernel.cell_shell.compile._filename_map:
         linecache.cache.pop(name, None)
     kernel.cell_shell.compile._filename_map.clear()
+    kernel.cell_shell.history_manager.output_hist_reprs.clear()
     # Else %tb and %debug would show the error of a cell that nobody wrote.
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         vars(sys).pop(name, None)

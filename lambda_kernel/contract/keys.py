@@ -150,6 +150,11 @@ def deletions_key(scope: Scope, kernel_id: str, seq: int) -> str:
     return f"{deletions_prefix(scope, kernel_id)}{seq:0{SEQ_DIGITS}d}"
 
 
+def output_key(scope: Scope, kernel_id: str, seq: int) -> str:
+    """Return the key of all that cell ``seq`` said, where it was too much to be sent."""
+    return f"{scope_prefix(scope)}outputs/{kernel_id}/{seq:0{SEQ_DIGITS}d}"
+
+
 def kernel_record_key(kernel_id: str) -> str:
     """Return the key of a kernel record in the records bucket."""
     return f"kernels/{kernel_id}.json"

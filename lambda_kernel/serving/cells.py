@@ -307,6 +307,9 @@ class CellRun:
 
     def _read_frames(self) -> bool:
         frames = self._frames
+        # What programs wrote before a message was sent is in their pipes by now, and comes first.
+        for descriptor in self._outputs - {frames.fileno()}:
+            self._readers.get(descriptor, _nothing)()
         try:
             # Only what comes with the word that user code begins is our own code's.
             if self.started or self._gauges:
@@ -447,6 +450,10 @@ class CellRun:
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(pid, signal.SIGKILL)
+
+
+def _nothing() -> bool:
+    return False
 
 
 def _before_its_start(ended: CellEnded) -> CellEnded:

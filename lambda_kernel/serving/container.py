@@ -62,6 +62,7 @@ class Settings:
         preload: modules that a zygote imports ahead.
         ephemeral_bytes, memory_bytes: sizes of the container.
         home_bytes: what a HOME may measure to be saved.
+        kept_output_bytes: what is kept of an output that is too long to be sent; 0 = nothing.
         container_id: which container this is.
         runtime_api: address of the Runtime API.
         mask_connectors: replace connector values in what a cell prints.
@@ -76,6 +77,7 @@ class Settings:
     ephemeral_bytes: int
     memory_bytes: int
     home_bytes: int
+    kept_output_bytes: int
     container_id: str
     runtime_api: str
     mask_connectors: bool
@@ -104,6 +106,7 @@ class Settings:
             ephemeral_bytes=int(platform.get("LKG_EPHEMERAL_MB", "2048")) * 1024**2,
             memory_bytes=int(platform.get("LKG_MEMORY_MB", memory_mb)) * 1024**2,
             home_bytes=int(platform.get("LKG_HOME_MB", "2048")) * 1024**2,
+            kept_output_bytes=int(platform.get("LKG_KEPT_OUTPUT_MB", "256")) * 1024**2,
             container_id=platform.get("AWS_LAMBDA_LOG_STREAM_NAME", ""),
             runtime_api=platform["AWS_LAMBDA_RUNTIME_API"],
             mask_connectors=platform.get("LKG_MASK_CONNECTORS", "1") != "0",

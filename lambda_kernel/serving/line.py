@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, cast
 
+from lambda_kernel.contract import keys
 from lambda_kernel.contract.commit import Commit, Namespace
 from lambda_kernel.contract.frames import FrameKind, FrameWriter
 from lambda_kernel.contract.invocation import Head, Invocation
@@ -14,6 +15,7 @@ from lambda_kernel.contract.outcome import Outcome, Status
 from lambda_kernel.serving.child_messages import CellEnd, ChildMessage
 from lambda_kernel.serving.connectors import ConnectorValues
 from lambda_kernel.serving.homes import SavedHome
+from lambda_kernel.serving.kept_output import KeptOutput
 from lambda_kernel.serving.manifest import Changes
 from lambda_kernel.serving.masking import Masker
 from lambda_kernel.serving.mirror import Mirrored, MirrorPlan
@@ -99,8 +101,11 @@ class Cell:
     peak_memory_bytes: int = 0
 
     def __post_init__(self) -> None:
-        heard = self.send_message if self.invocation.commit else _unheard
-        self.output = Output(heard, self.invocation.limits.output_bytes)
+        limits = self.invocation.limits
+        if self.invocation.commit:
+            self.output = Output(self.send_message, limits.output_bytes, self._kept_output())
+        else:
+            self.output = Output(_unheard, limits.output_bytes)
 
     @property
     def namespace(self) -> Namespace:
@@ -126,6 +131,21 @@ class Cell:
         """Tell that user code begins."""
         self.started = True
         self.response.send(self.writer.write(FrameKind.STARTED, {}))
+
+    def _kept_output(self) -> KeptOutput | None:
+        container, invocation = self.container, self.invocation
+        max_bytes = container.settings.kept_output_bytes
+        if not max_bytes or invocation.kind != "execute":
+            return None
+        kernel_id, seq = invocation.kernel_id, invocation.seq
+        key = keys.output_key(invocation.scope, kernel_id, seq)
+
+        def upload(file: IO[bytes], size_bytes: int) -> None:
+            state = container.settings.stack.state
+            container.store.put(state, key, cast("BinaryIO", file), size_bytes=size_bytes)
+
+        address = f"/api/kernels/{kernel_id}/outputs/{seq}"
+        return KeptOutput(container.cache.folder, max_bytes, address, upload)
 
     def _send(self, kind: FrameKind, message: ChildMessage) -> None:
         self.response.send(self.writer.write(kind, message.to_dict(), message.buffers))

@@ -105,7 +105,8 @@ MESSAGES: Mapping[str, Shape] = {
     ),
     "execute_result": Shape(
         checks={**_TRANSIENT, "execution_count": is_number},
-        defaults={"metadata": dict, "transient": dict},
+        defaults={"metadata": dict},
+        optional=frozenset({"transient"}),
     ),
     "error": Shape(checks=_ERROR),
     "clear_output": Shape(checks={"wait": is_flag}, defaults={"wait": bool}),

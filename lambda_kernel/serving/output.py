@@ -9,6 +9,7 @@ from typing import Any
 
 from lambda_kernel.serving import child_messages
 from lambda_kernel.serving.child_messages import ChildMessage
+from lambda_kernel.serving.kept_output import KeptOutput
 from lambda_kernel.serving.masking import MaskedStream, Masker
 from lambda_kernel.serving.message_shapes import STREAMS
 
@@ -33,8 +34,14 @@ class Output:
         dropped_count: messages that were refused: a child may not say them, or not in this form.
     """
 
-    def __init__(self, send: Callable[[ChildMessage], None], max_bytes: int) -> None:
+    def __init__(
+        self,
+        send: Callable[[ChildMessage], None],
+        max_bytes: int,
+        kept: KeptOutput | None = None,
+    ) -> None:
         self._send = send
+        self._kept = kept
         self._left = max_bytes
         self._max_bytes = max_bytes
         self._cut_bytes = 0
@@ -93,7 +100,7 @@ class Output:
         self._gathered_characters = 0
 
     def close(self) -> None:
-        """Send what waits; tell how much was cut and refused."""
+        """Send what waits; tell how much was cut, where the whole is, and what was refused."""
         for name in self._decoders:
             self.raw(name, b"", final=True)
         self._unmask()
@@ -105,8 +112,12 @@ class Output:
         if self._cut_bytes:
             self.notice(
                 f"[output] the limit of {self._max_bytes / 1e6:.1f} MB was reached: "
-                f"{self._cut_bytes / 1e6:.1f} MB more were cut"
+                f"{self._cut_bytes / 1e6:.1f} MB more were cut; "
+                + ("none of it is kept" if self._kept is None else self._kept.store())
             )
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
     def _cleared(self, found: ChildMessage) -> ChildMessage | None:
         text, name = found.content.get("text"), found.content.get("name")
@@ -127,6 +138,8 @@ class Output:
         text = found.content["text"] if found.msg_type == "stream" else ""
         if found.msg_type == "stream" and not text:
             return
+        if self._kept is not None:
+            self._kept.add(found)
         if not self._joins(found):
             size += MESSAGE_OVERHEAD_BYTES
         room = self._left + (0 if found.msg_type in _CUT_TYPES else RESERVE_BYTES)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import gateway_core, homes, isolation, state
+from tests.benchmarks import gateway_core, homes, isolation, state, streaming
 from tests.benchmarks.peers import fresh_kernel_s, stock_server
 from tests.benchmarks.rows import row
 from tests.integration.driver import Gateway, NotebookClient, a_gateway
@@ -185,6 +185,7 @@ def main() -> None:
             warm_cell(gateway, stock)
             completions(gateway, stock)
             new_kernels(gateway, stock)
+            streaming.measure(row, gateway, stock)
             big_workspaces(gateway)
             many_kernels(gateway)
         homes.pandas(row, folder)

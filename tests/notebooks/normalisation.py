@@ -31,7 +31,7 @@ RULES: tuple[tuple[str, str, str], ...] = (
     ("folders of packages", r"[^\s'\"(<>]*/(?:site|dist)-packages/", "PACKAGES/"),
     # Warnings name the file that a cell was compiled as: after the process in stock ipykernel, the
     # same in every process here.
-    ("files of cells", r"/tmp/ipykernel_\d+/\d+\.py|<ipython-input-\d+-[0-9a-f]{12}>", "CELL"),
+    ("files of cells", r"/tmp/ipykernel_\d+/\d+\.py", "CELL"),
     # matplotlib writes the time into SVG, and names clip paths and markers by a random salt.
     ("dates in SVG", r"<dc:date>[^<]*</dc:date>", "<dc:date/>"),
     ("ids in SVG", r"(?<=[\"#])[mp][0-9a-f]{10}(?=[\")])", "ID"),
@@ -57,32 +57,17 @@ def normalised(outputs: list[Any]) -> list[dict[str, Any]]:
             last["text"] += output["text"]
         else:
             merged.append(output)
-    for output in merged:
-        if output["output_type"] == "error":
-            output["traceback"] = _places("\n".join(output["traceback"]))
-    return [_rewritten(output) for output in merged]
+    return [rewritten(output) for output in merged]
 
 
-def _places(traceback: str) -> list[str]:
-    """Return the frames' headings, the lines that the arrows point at, and the exception.
-
-    IPython colours a cell's lines, and chooses those around them, in two ways: one where the file
-    of a cell does not exist, as in ipykernel, and a better one where its name is not a path, as
-    here.
-    """
-    lines = re.sub(r"\x1b\[[\d;]*m", "", traceback).splitlines()
-    return [line for line in lines if line.strip() and not re.match(r" +\d+( |$)", line)]
-
-
-def _rewritten(value: Any) -> Any:
+def rewritten(value: Any) -> Any:
+    """Return a value with what differs by chance replaced, as RULES say."""
     if isinstance(value, str):
         for pattern, replacement in _COMPILED:
             value = pattern.sub(replacement, value)
         return value
     if isinstance(value, list):
-        return [_rewritten(item) for item in value]
+        return [rewritten(item) for item in value]
     if isinstance(value, dict):
-        return {
-            key: item if key == "image/png" else _rewritten(item) for key, item in value.items()
-        }
+        return {key: item if key == "image/png" else rewritten(item) for key, item in value.items()}
     return value

@@ -295,3 +295,17 @@ async def test_the_commit_that_a_kernel_was_forked_at_stays_with_the_kernel(buck
     await bucket.store.delete(STACK.records, keys.kernel_record_key(OTHER))
     await bucket.collect()
     assert bucket.left == ["of-3", *seqs(3)]
+
+
+async def test_a_kept_output_goes_with_retention_or_soon_after_its_kernel(bucket: Bucket) -> None:
+    await bucket.kernel()
+    for kernel_id in (KERNEL, OTHER):
+        await bucket.store.put(STACK.state, keys.output_key(SCOPE, kernel_id, 7), b"x" * 10)
+    assert (await bucket.collect()).outputs == []
+    bucket.time += RETENTION.grace_s + 1
+    assert (await bucket.collect()).outputs == [keys.output_key(SCOPE, OTHER, 7)]
+    assert bucket.left == seqs(7)
+    bucket.time += RETENTION.days * DAY_S
+    report = await bucket.collect()
+    assert (report.outputs, report.size_bytes) == ([keys.output_key(SCOPE, KERNEL, 7)], 10)
+    assert bucket.left == []

@@ -35,6 +35,8 @@ from lambda_kernel.child.side_state.shell import (
     Magics,
     Rehydrators,
 )
+from lambda_kernel.child.side_state.shortcuts import DirectoryStack, MagicAliases
+from lambda_kernel.child.side_state.tracebacks import TracebackMode
 from lambda_kernel.child.side_state.warning_filters import WarningFilters
 
 __all__ = ["Baseline", "apply", "apply_objects", "collect", "collect_objects", "is_secret"]
@@ -84,6 +86,9 @@ class Baseline:
                 Extensions(shell),
                 Aliases(shell),
                 Configured(shell),
+                TracebackMode(shell),
+                MagicAliases(shell),
+                DirectoryStack(shell),
             ),
             object_carriers=(
                 patches,

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from IPython.core.extensions import BUILTINS_EXTS
 from traitlets.config import Config
 
 _PLAIN = (str, int, float, bool, type(None))
@@ -41,6 +42,9 @@ class Extensions:
         for name in carried["loaded"]:
             try:
                 self._manager.load_extension(name)
+                short = name.removeprefix("IPython.extensions.")
+                if short in BUILTINS_EXTS:
+                    BUILTINS_EXTS[short] = True
             except BaseException as error:  # noqa: BLE001  (code of an extension)
                 notices.append(
                     f"[state] the extension {name!r} could not be loaded again:"

@@ -80,6 +80,16 @@ def order_outputs(shell: Any) -> None:
         outputs.update(values)
 
 
+def bind_empty_unders(shell: Any, stored: Loader) -> None:
+    """Bind those of ``_``, ``__`` and ``___`` that stand for no output yet, once there was one."""
+    namespace = shell.user_ns
+    if not any(name in stored.table or name in namespace for name in UNDERS):
+        return
+    for name in UNDERS:
+        if name not in stored.table:
+            namespace.setdefault(name, getattr(shell.displayhook, name))
+
+
 def lookup(shell: Any, name: str) -> Any:
     """Return the value that ``bind`` has put where it belongs."""
     if name.startswith("Out["):

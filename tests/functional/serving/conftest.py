@@ -196,6 +196,7 @@ def container(
                 ephemeral_bytes=2 * 1024**3,
                 memory_bytes=2 * 1024**3,
                 home_bytes=2 * 1024**3,
+                kept_output_bytes=1024**2,
                 container_id="container-1",
                 runtime_api="",
                 mask_connectors=True,

@@ -542,7 +542,9 @@ def test_a_stopped_zygote_costs_no_committed_cell(kernel: Kernel) -> None:
     assert kernel.run("x").result == "5"
 
 
-def test_an_output_flood_is_cut_with_a_notice_and_its_error_is_seen(kernel: Kernel) -> None:
+def test_an_output_flood_is_cut_with_a_notice_and_its_error_is_seen(
+    kernel: Kernel, store: MemoryObjectStore
+) -> None:
     answer = kernel.run(
         "import os\nfor _ in range(200): os.write(1, b'z' * 10000)\n1 / 0",
         limits=Limits(output_bytes=100_000),
@@ -550,6 +552,9 @@ def test_an_output_flood_is_cut_with_a_notice_and_its_error_is_seen(kernel: Kern
     assert len(answer.text("stdout")) <= 100_000
     assert "[output] the limit of 0.1 MB was reached" in answer.text("stderr")
     assert answer.contents("error")[0]["ename"] == "ZeroDivisionError"
+    key = keys.output_key(kernel.scope, kernel.kernel_id, kernel.seq)
+    assert store.body(STACK.state, key) == b"z" * 1024**2
+    assert "its first 1.0 MB are kept: GET /api/kernels/" in answer.text("stderr")
 
 
 def test_raw_output_is_decoded_across_reads(kernel: Kernel) -> None:

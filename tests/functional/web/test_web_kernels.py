@@ -14,6 +14,7 @@ from traitlets.config import Config
 from websockets.exceptions import InvalidStatus
 
 from kernel_gateway.kernels.options import ENV_NAMES
+from kernel_gateway.web.workspace_files import FileAttributes
 from tests.functional.web.server import WebGateway, a_web_gateway
 
 
@@ -111,6 +112,7 @@ ROUTES: dict[str, tuple[str, str, Any]] = {
     "start, in Jupyter's word": ("POST", "/api/kernels", {"kernel_id": KERNEL}),
     "list its variables": ("GET", f"/api/kernels/{KERNEL}/variables", None),
     "show a variable": ("GET", f"/api/kernels/{KERNEL}/variables?repr=x", None),
+    "read an output of it": ("GET", f"/api/kernels/{KERNEL}/outputs/1", None),
     "fork": ("POST", "/api/kernels", {"env": {"LAMBDA_KERNEL_FROM": f"{KERNEL}@1"}}),
     "connect": ("GET", f"/api/kernels/{KERNEL}/channels", None),
     "make a session": ("POST", "/api/sessions", SESSION),
@@ -242,3 +244,21 @@ async def test_only_kernels_that_nobody_used_for_long_are_culled(tmp_path: Path)
         left = {k["id"] for k in (await gateway.rest("GET", "/api/kernels")).json}
         assert old not in left
         assert left == {connected, new}
+
+
+async def test_a_kept_output_is_sent_to_its_owner_alone(gateway: WebGateway) -> None:
+    kernel_id = await gateway.start_kernel(token="u1-a1")
+    _, key = gateway.registry.get(kernel_id).kept_output(7)
+    gateway.files.files[key] = (
+        "<b>é</b>\n".encode() * 50_000,
+        FileAttributes(sha256=None, mtime_ns=0),
+    )
+    path = f"/api/kernels/{kernel_id}/outputs"
+    sent = await gateway.rest("GET", f"{path}/7", token="u1-a1")
+    assert (sent.status, sent.body) == (200, "<b>é</b>\n".encode() * 50_000)
+    assert sent.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert sent.headers["X-Content-Type-Options"] == "nosniff"
+    assert (await gateway.rest("GET", f"{path}/7", token="u1-a2")).status == 404
+    assert (await gateway.rest("GET", f"{path}/7", token="root")).status == 403
+    missing = await gateway.rest("GET", f"{path}/8", token="u1-a1")
+    assert (missing.status, "no output of cell 8" in missing.json["message"]) == (404, True)
