@@ -70,6 +70,11 @@ class FrameChannel:
         os.register_at_fork(after_in_child=self._become_copy)
 
     @property
+    def sock(self) -> socket.socket | None:
+        """Where frames go; None while there is nowhere."""
+        return self._sock
+
+    @property
     def is_copy(self) -> bool:
         """Whether this process is a copy that the cell's own code forked."""
         return self._copied
