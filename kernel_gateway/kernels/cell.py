@@ -77,6 +77,13 @@ class Cell:
         self._said: set[str] = set()
         self._started_date = ""
 
+    def detach(self, sink: Sink) -> None:
+        """Send ``sink`` nothing more: that client is gone."""
+        if self.sink == sink:
+            self.sink = None
+        if self.stdin is not None:
+            self.stdin.detach(sink)
+
     @property
     def silent(self) -> bool:
         """Whether nothing of it may be broadcast."""

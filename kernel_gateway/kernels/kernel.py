@@ -74,12 +74,7 @@ class LambdaKernel(KernelModel):
         return None if found is None else encode(found)
 
     def attach(self, sink: Sink, client_session_id: str = "") -> None:
-        """Send iopub messages to ``sink`` from now on, kept messages first.
-
-        Args:
-            sink: takes them.
-            client_session_id: of the client; it is asked again what its running cell asks.
-        """
+        """Send iopub messages to ``sink`` from now on, kept ones and an open question first."""
         self._outlet.attach(sink)
         if self._cell is not None and self._cell.stdin is not None:
             self._cell.stdin.attach(sink, client_session_id)
@@ -87,11 +82,9 @@ class LambdaKernel(KernelModel):
     def detach(self, sink: Sink) -> None:
         """Send ``sink`` nothing more; replies that it still awaits are kept for the next client."""
         self._outlet.detach(sink)
-        if self._cell is not None and self._cell.stdin is not None:
-            self._cell.stdin.detach(sink)
         for cell in (self._cell, *(self._queue or ())):
-            if cell is not None and cell.sink == sink:
-                cell.sink = None
+            if cell is not None:
+                cell.detach(sink)
 
     def receive_raw(
         self,
