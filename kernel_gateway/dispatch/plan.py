@@ -127,6 +127,7 @@ def limits_for(
     memory_bytes: int,
     output_bytes: int,
     snapshot_bytes: int,
+    input_timeout_s: float,
     commit_grace_s: float | None = None,
 ) -> Limits:
     """Return the limits of a cell; by default with a commit grace that its timeout can afford."""
@@ -138,6 +139,7 @@ def limits_for(
         output_bytes=output_bytes,
         snapshot_bytes=snapshot_bytes,
         memory_bytes=memory_bytes,
+        input_timeout_s=input_timeout_s,
     )
 
 

@@ -37,13 +37,12 @@ from kernel_gateway.errors import (
     StorageError,
 )
 from kernel_gateway.objects import ObjectStore
-from lambda_kernel.contract import keys
+from lambda_kernel.contract import control, keys
 from lambda_kernel.contract.frames import (
     BadFrame,
     Frame,
     FrameKind,
     FrameReader,
-    control_token,
     invocation_key,
 )
 from lambda_kernel.contract.invocation import Invocation
@@ -52,8 +51,6 @@ from lambda_kernel.contract.schema import InvalidField
 
 logger = logging.getLogger(__name__)
 
-INTERRUPT = "interrupt"
-KILL = "kill"
 TURN_S = 0.002
 
 
@@ -92,6 +89,7 @@ class Flight:
         sent: the request may have reached Lambda.
         overflowed: the request stands in the overflow bucket.
         interrupted: a control object was put.
+        answered: the number of the newest question of the cell that was answered; 0 = none was.
     """
 
     invocation: Invocation
@@ -101,6 +99,7 @@ class Flight:
     sent: bool = False
     overflowed: bool = False
     interrupted: bool = False
+    answered: int = 0
 
 
 class Dispatcher:
@@ -215,10 +214,14 @@ class Dispatcher:
         if not flight.sent:
             return
         invocation = flight.invocation
-        order = KILL if kill or flight.interrupted else INTERRUPT
+        order = control.KILL if kill or flight.interrupted else control.INTERRUPT
         flight.interrupted = True
-        token = control_token(self._key(invocation), order)
-        await self._store.put(self._overflow_bucket, _interrupt_key(invocation), token)
+        await self._tell(invocation, control.INTERRUPT, {"order": order})
+
+    async def answer(self, flight: Flight, number: int, value: str) -> None:
+        """Give the cell the answer to its question ``number`` (raises StorageError)."""
+        flight.answered = number
+        await self._tell(flight.invocation, control.input_name(number), {"value": value})
 
     async def clean_up(self, flight: Flight) -> None:
         """Delete what the cell left in the overflow bucket, which also expires after a day."""
@@ -227,12 +230,22 @@ class Dispatcher:
         if flight.overflowed:
             left.append(keys.request_key(request_id))
         if flight.interrupted:
-            left.append(_interrupt_key(flight.invocation))
+            left.append(control.control_key(request_id, control.INTERRUPT))
+        if flight.answered:
+            # Others were read, and deleted by who read them.
+            name = control.input_name(flight.answered)
+            left.append(control.control_key(request_id, name))
         for key in left:
             try:
                 await self._store.delete(self._overflow_bucket, key)
             except GatewayError:
                 logger.info("an object in the overflow bucket could not be deleted", exc_info=True)
+
+    async def _tell(self, invocation: Invocation, name: str, data: dict[str, str]) -> None:
+        request_id = invocation.request_id
+        sealed = control.seal(self._key(invocation), request_id, name, data)
+        place = control.control_key(request_id, name)
+        await self._store.put(self._overflow_bucket, place, sealed)
 
     def _key(self, invocation: Invocation) -> bytes:
         return invocation_key(self._frame_key, invocation.request_id, invocation.nonce)
@@ -339,7 +352,3 @@ def _checked_outcome(frame: Frame, invocation: Invocation) -> Outcome:
     if outcome.head is not None and outcome.head.seq != invocation.seq:
         raise BadFrame("the outcome names a commit of another number")
     return outcome
-
-
-def _interrupt_key(invocation: Invocation) -> str:
-    return keys.control_prefix(invocation.request_id) + INTERRUPT

@@ -31,6 +31,8 @@ class Environment:
         timeout_s: 1 to 900; to 1,800 with ``allow_long_timeout``.
         commit_grace_s: how long before the timeout a cell is interrupted, so that what it did is
             committed; None = 45, or a tenth of the timeout where that is less.
+        input_timeout_s: how long a question of a cell (``input()``) waits for its answer; at least
+            1. The cell's own time goes on meanwhile.
         allow_long_timeout: the explicit setting that admits more than 900 s.
         preload: modules imported once before cells run; one that is missing is left out.
         tier: the isolation a cell must have: ``namespaces`` (of its own, for each cell) or
@@ -49,6 +51,7 @@ class Environment:
     kept_output_mb: int = 256
     timeout_s: int = USUAL_TIMEOUT_S
     commit_grace_s: float | None = None
+    input_timeout_s: int = 600
     allow_long_timeout: bool = False
     preload: tuple[str, ...] = DEFAULT_PRELOAD
     tier: Literal["namespaces", "process"] = "namespaces"
@@ -69,6 +72,8 @@ class Environment:
                 f"{LONGEST_TIMEOUT_S}",
             )
         _check_range("timeout_s", self.timeout_s, 1, LONGEST_TIMEOUT_S)
+        if self.input_timeout_s < 1:
+            raise InvalidField("environment.input_timeout_s", "must be 1 or more")
         grace_s = self.commit_grace_s
         if grace_s is not None and not 0 < grace_s < self.timeout_s:
             raise InvalidField("environment.commit_grace_s", "must be above 0 and below timeout_s")

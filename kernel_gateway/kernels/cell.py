@@ -17,6 +17,7 @@ from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import AUDIT_UNAVAILABLE, RESULT_LOST, GatewayError, Started
 from kernel_gateway.kernels.outlet import Sink
 from kernel_gateway.kernels.services import KernelServices
+from kernel_gateway.kernels.stdin import Stdin
 from kernel_gateway.messaging.message import InMessage, utc_text
 from kernel_gateway.messaging.replies import error_content
 from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES, Frame, FrameKind
@@ -39,6 +40,7 @@ class Cell:
     Attributes:
         message: the request.
         sink: who asked; None when that client is gone.
+        stdin: what it asks its user, once it is sent.
         count: the number the cell shows, once it is admitted.
         ticket: its place in line for a container.
         flight: the invocation, once planned.
@@ -56,6 +58,7 @@ class Cell:
         "flight",
         "message",
         "sink",
+        "stdin",
         "ticket",
         "timings_ms",
     )
@@ -63,6 +66,7 @@ class Cell:
     def __init__(self, message: InMessage, sink: Sink | None) -> None:
         self.message = message
         self.sink = sink
+        self.stdin: Stdin | None = None
         self.count = 0
         self.ticket = Ticket()
         self.flight: Flight | None = None
@@ -72,6 +76,13 @@ class Cell:
         self._request_id = uuid.uuid4().hex
         self._said: set[str] = set()
         self._started_date = ""
+
+    def detach(self, sink: Sink) -> None:
+        """Send ``sink`` nothing more: that client is gone."""
+        if self.sink == sink:
+            self.sink = None
+        if self.stdin is not None:
+            self.stdin.detach(sink)
 
     @property
     def silent(self) -> bool:
@@ -247,6 +258,9 @@ class Cell:
             return
         msg_type = frame.data.get("msg_type")
         content, metadata = frame.data.get("content"), frame.data.get("metadata")
+        if msg_type == "input_request" and isinstance(content, dict) and self.stdin is not None:
+            self.stdin.ask(content, metadata)
+            return
         if msg_type not in OUTPUT_TYPES or not isinstance(content, dict):
             logger.warning("a container sent a message that is not an output")
             return

@@ -30,6 +30,7 @@ from kernel_gateway.kernels.model import KernelModel
 from kernel_gateway.kernels.outlet import Sink
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.kernels.state import ExecutionState, KernelEvent
+from kernel_gateway.kernels.stdin import Stdin, take_reply
 from kernel_gateway.kernels.variables import Variable
 from kernel_gateway.messaging import requests
 from kernel_gateway.messaging.message import BadMessage, InMessage
@@ -76,9 +77,11 @@ class LambdaKernel(KernelModel):
         found = self._services.probes.get(self.environment.id)
         return None if found is None else encode(found)
 
-    def attach(self, sink: Sink) -> None:
-        """Send iopub messages to ``sink`` from now on, kept messages first."""
+    def attach(self, sink: Sink, client_session_id: str = "") -> None:
+        """Send iopub messages to ``sink`` from now on, kept ones and an open question first."""
         self._outlet.attach(sink)
+        if self._cell is not None and self._cell.stdin is not None:
+            self._cell.stdin.attach(sink, client_session_id)
 
     def detach(self, sink: Sink) -> None:
         """Send ``sink`` nothing more; replies that it still awaits are kept for the next client."""
@@ -86,8 +89,8 @@ class LambdaKernel(KernelModel):
         if self._asking is not None:
             self._asking.forget(sink)
         for cell in (self._cell, *(self._queue or ())):
-            if cell is not None and cell.sink == sink:
-                cell.sink = None
+            if cell is not None:
+                cell.detach(sink)
 
     def receive_raw(
         self,
@@ -143,6 +146,10 @@ class LambdaKernel(KernelModel):
             self._services.start(self._recall(message, sink))
         elif msg_type.endswith("_request"):
             self._answer_now(message, sink)
+        elif msg_type == "input_reply":
+            cell = self._cell
+            stdin, flight = (cell.stdin, cell.flight) if cell is not None else (None, None)
+            take_reply(message, sink, stdin, flight, self._services, self.refuse)
         elif msg_type in COMM_MESSAGES:
             # As ipykernel answers where nothing is registered; widgets wait for the idle.
             self._outlet.status("busy", message)
@@ -339,6 +346,7 @@ class LambdaKernel(KernelModel):
         if self._asking is not None:
             await self._asking.give_way()
         function_name = self._services.stack.function_name(self.environment.id)
+        cell.stdin = Stdin(cell.message, cell.sink, self._outlet)
         async with aclosing(cell.invoke(facts, function_name, say, self._services)) as ends:
             async for settled in ends:
                 self._conclude(cell, settled)

@@ -18,6 +18,7 @@ Sink = Callable[[OutMessage], None]
 """Takes a message for one client; called on the event loop's thread, must not block or raise."""
 
 IOPUB = "iopub"
+STDIN = "stdin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +134,14 @@ class Outlet:
             self._tell(sink, stamped)
         else:
             self._spread(stamped)
+
+    def question(self, message: InMessage, content: dict[str, Any]) -> OutMessage:
+        """Return an input_request of the cell that ``message`` asked for, to `send` as it is."""
+        return self._stamped(STDIN, "input_request", content, message.header, None, ())
+
+    def send(self, sink: Sink, message: OutMessage) -> None:
+        """Send one client a message that is complete."""
+        self._tell(sink, message)
 
     def tell(self, sink: Sink, msg_type: str, content: dict[str, Any]) -> None:
         """Send an iopub message without parent to one client."""

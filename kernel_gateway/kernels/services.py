@@ -100,6 +100,7 @@ class KernelServices:
         return limits_for(
             timeout_s=float(environment.timeout_s),
             commit_grace_s=environment.commit_grace_s,
+            input_timeout_s=float(environment.input_timeout_s),
             memory_bytes=environment.memory_mb * 1024 * 1024,
             output_bytes=self.settings.output_bytes,
             snapshot_bytes=self.settings.snapshot_bytes,

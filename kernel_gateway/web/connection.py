@@ -64,7 +64,8 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         self.websocket_handler.set_nodelay(True)
         type(self)._open.add(self)
         self._attached = True
-        self.kernel.attach(self.send)
+        session_id = self.websocket_handler.get_argument("session_id", "")
+        self.kernel.attach(self.send, session_id)
 
     def disconnect(self) -> None:  # type: ignore[override]
         """Detach from the kernel, which goes on."""

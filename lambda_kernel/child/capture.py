@@ -80,6 +80,11 @@ class FrameChannel:
         sys.addaudithook(self._before_programs)
 
     @property
+    def sock(self) -> socket.socket | None:
+        """Where frames go; None while there is nowhere."""
+        return self._sock
+
+    @property
     def is_copy(self) -> bool:
         """Whether this process is a copy that the cell's own code forked."""
         return self._copied

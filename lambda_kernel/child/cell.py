@@ -169,6 +169,7 @@ def _prepare(
     process.set_environment(request)
     process.enter(request.workdir)
     kernel.cell_session.begin()
+    kernel.input_timeout_s = request.limits.input_timeout_s
     kernel.cell_shell.home_dir = request.home
     sys.argv[:] = ["ipykernel_launcher.py"]
     # From here on, code of the user may run: .pth files, usercustomize, unpickling.

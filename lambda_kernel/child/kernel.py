@@ -30,19 +30,21 @@ from ipykernel.compiler import (  # noqa: E402
 from ipykernel.displayhook import ZMQShellDisplayHook  # noqa: E402
 from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
-from IPython.core.error import StdinNotImplementedError, UsageError  # noqa: E402
+from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.interactiveshell import ExecutionResult  # noqa: E402
 from IPython.core.profiledir import ProfileDir  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 from lambda_kernel.child import asking  # noqa: E402
 from lambda_kernel.child.capture import FrameChannel  # noqa: E402
+from lambda_kernel.child.interrupting import Interruptible, Interrupting  # noqa: E402
 from lambda_kernel.child.invocations import CellInvocation, InvocationMagics  # noqa: E402
 from lambda_kernel.child.losses import Loss, story  # noqa: E402
 from lambda_kernel.child.session import CellSession, CellStream  # noqa: E402
 from lambda_kernel.child.state import entries  # noqa: E402
 from lambda_kernel.child.state.loading import Loader  # noqa: E402
 from lambda_kernel.child.state_magics import StateMagics  # noqa: E402
+from lambda_kernel.child.stdin import Asker  # noqa: E402
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +101,7 @@ class CellShell(ZMQInteractiveShell):
         self.invocations: list[CellInvocation] = []
         self.stored: Loader | None = None
         self.cell_context = contextvars.copy_context()
+        self.interrupting = Interrupting()
 
     @property
     def ipython_dir(self) -> str:  # type: ignore[override]
@@ -142,7 +145,8 @@ class CellShell(ZMQInteractiveShell):
             self.last_execution_result = ExecutionResult(None)
         kwargs["transformed_cell"] = transformed_cell
         try:
-            return await super().run_cell_async(raw_cell, *args, **kwargs)
+            cell = super().run_cell_async(raw_cell, *args, **kwargs)
+            return await Interruptible(cell, self.interrupting)
         finally:
             self.cell_context = contextvars.copy_context()
 
@@ -189,6 +193,11 @@ class CellKernel(IPythonKernel):
     compiler_class = CellCompiler
     _execute_sleep = 0.0
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        self.asker = Asker()
+        self.input_timeout_s: float | None = None
+
     @property
     def cell_shell(self) -> Any:
         """The shell, a CellShell."""
@@ -217,8 +226,16 @@ class CellKernel(IPythonKernel):
     def _abort_queues(self, subshell_id: str | None = None) -> None:
         """Do nothing: the queue stands in the gateway."""
 
-    def _input_request(self, *args: Any, **kwargs: Any) -> str:
-        raise StdinNotImplementedError("input() was called, but this kernel cannot ask for input.")
+    def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Any:
+        return self.cell_shell.interrupting.by_signal(future, asyncio.get_running_loop())
+
+    def _input_request(self, prompt: str, ident: Any, parent: Any, password: bool = False) -> str:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        return self.asker.ask(
+            self.cell_session.channel, prompt, password=password, timeout_s=self.input_timeout_s
+        )
 
 
 class _LoopAdapter:

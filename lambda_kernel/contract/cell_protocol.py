@@ -38,6 +38,9 @@ A child that wrote everything ends with status 0; one that says ``failed`` with 
 reply, another status) is the user's doing: ``os._exit``, a crash, a kill. Nothing a child says is
 trusted: read it with ``PartsReader`` and ``SnapshotReport.from_dict``.
 
+**Serving → child** on ``frames``: one byte with one memfd for each answer to an ``input_request``
+(of the cell's own, counted from 1), ``{"number", "value"}`` or ``{"number", "error"}`` as JSON.
+
 **Child → serving** on ``pager``: see ``contract.paging``.
 """
 
@@ -104,14 +107,16 @@ class CellLimits:
         open_files: RLIMIT_NOFILE, of each process, and so of descriptors under way in sockets.
         processes: RLIMIT_NPROC; it counts every process of the same uid in the container.
         snapshot_bytes: a larger snapshot is not written (``snapshot_too_large``).
+        input_timeout_s: how long a question to the user waits for its answer.
     """
 
     open_files: int = 4096
     processes: int = 1024
     snapshot_bytes: int = 5 * 1024**3
+    input_timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
-        for name in ("open_files", "processes", "snapshot_bytes"):
+        for name in ("open_files", "processes", "snapshot_bytes", "input_timeout_s"):
             if getattr(self, name) <= 0:
                 raise InvalidField(f"cell_request.limits.{name}", "must be greater than 0")
 

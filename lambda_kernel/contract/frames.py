@@ -91,11 +91,6 @@ def invocation_key(frame_key: bytes, request_id: str, nonce: str) -> bytes:
     return hmac.new(frame_key, f"{request_id}{nonce}".encode(), hashlib.sha256).digest()
 
 
-def control_token(key: bytes, purpose: str) -> bytes:
-    """Return what a control object such as ``interrupt`` must hold to be believed."""
-    return hmac.new(key, b"control:" + purpose.encode(), hashlib.sha256).hexdigest().encode()
-
-
 def pack_parts(data: dict[str, Any], buffers: Sequence[bytes | memoryview] = ()) -> bytes:
     """Return a message as one byte string: part count, part lengths, parts.
 

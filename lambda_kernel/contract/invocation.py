@@ -44,6 +44,7 @@ class Limits:
         output_bytes: output kept; the rest is cut with a notice.
         snapshot_bytes: the session's variables, stored.
         memory_bytes: what the cell's processes may hold together.
+        input_timeout_s: how long a question of the cell waits for the user's answer.
     """
 
     timeout_s: float = 900.0
@@ -51,9 +52,16 @@ class Limits:
     output_bytes: int = 10 * 1024 * 1024
     snapshot_bytes: int = 5 * 1024**3
     memory_bytes: int = 2048 * 1024**2
+    input_timeout_s: float = 600.0
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "output_bytes", "snapshot_bytes", "memory_bytes"):
+        for name in (
+            "timeout_s",
+            "output_bytes",
+            "snapshot_bytes",
+            "memory_bytes",
+            "input_timeout_s",
+        ):
             if getattr(self, name) <= 0:
                 raise InvalidField(f"invocation.limits.{name}", "must be greater than 0")
         if not 0 <= self.commit_grace_s < self.timeout_s:

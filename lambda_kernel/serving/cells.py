@@ -7,7 +7,6 @@ import logging
 import os
 import select
 import signal
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,25 +16,23 @@ from lambda_kernel.contract import cell_protocol
 from lambda_kernel.contract.cell_protocol import (
     CellDescriptors,
     CellRequest,
-    ChildKind,
     Exited,
-    FailedReason,
     Forked,
     Refused,
-    SnapshotReport,
 )
-from lambda_kernel.contract.frames import BadFrame, PartsReader
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.isolation import shared_memory
-from lambda_kernel.serving import child_messages, control, sampling, sweep
-from lambda_kernel.serving.child_messages import CellEnd, ChildMessage
+from lambda_kernel.serving import child_messages, sampling, sweep
+from lambda_kernel.serving.cell_ends import before_its_start, how_it_died
+from lambda_kernel.serving.child_frames import READ_BYTES, ChildFrames
+from lambda_kernel.serving.child_messages import CellEnd
+from lambda_kernel.serving.control import Answer, Orders
 from lambda_kernel.serving.errors import (
     CellEnded,
     CellInterrupted,
     CellOutOfMemory,
     CellProcessDied,
     CellTimeout,
-    SnapshotTooLarge,
 )
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.paging import Pager
@@ -56,7 +53,6 @@ REAP_PATIENCE_S = 3.0
 """For a zygote that was woken: on a busy machine the end of namespaces takes its time."""
 INTERRUPT_GRACE_S = 10.0
 """For a cell that was interrupted to end and to store its variables."""
-READ_BYTES = 256 * 1024
 DRAIN_READS = 1024
 
 
@@ -73,14 +69,14 @@ class CellLimitsInForce:
         kill_by: when it is killed, if it is not over by then.
         timeout_s: the time it had, for people.
         memory_bytes: of its processes together.
-        interrupt: descriptor of an `InterruptWatch`.
+        orders: what the gateway orders meanwhile.
     """
 
     deadline: float
     kill_by: float
     timeout_s: float
     memory_bytes: int
-    interrupt: int
+    orders: Orders
 
 
 class CellRun:
@@ -88,7 +84,6 @@ class CellRun:
 
     Attributes:
         peak_memory_bytes: sampled.
-        started: whether user code may have run.
     """
 
     def __init__(
@@ -105,22 +100,16 @@ class CellRun:
         self._sweeper = sweeper
         self._output = output
         self._limits = limits
-        self._on_started = on_started
         self._pager = pager
         self._clock = clock
         self._poll = select.poll()
         # One read per turn of the loop: a flood starves neither another reader nor the clock.
         self._readers: dict[int, Callable[[], bool]] = {}
         self._outputs: set[int] = set()
-        self._frames, self._child_end = socket.socketpair()
-        self._parts = PartsReader(cell_protocol.MAX_MESSAGE_BYTES + 64 * 1024)
-        self._kind = ""
-        self._gauges: list[int] = []
+        self._child = ChildFrames(output, limits.orders, on_started)
         self._pid: int | None = None
         self._status: int | None = None
         self._gone = False
-        self._reply: ChildMessage | None = None
-        self._snapshot: SnapshotReport | None = None
         self._ended: CellEnded | None = None
         self._asked: CellEnded | None = None
         self._ends_by = limits.deadline
@@ -130,7 +119,6 @@ class CellRun:
         self._flush_by = 0.0
         self._has_questions = True
         self.peak_memory_bytes = 0
-        self.started = False
 
     def run(self, request: CellRequest, snapshot_in: int, snapshot_out: int) -> CellEnd:
         """Run ``request`` and return how it ended.
@@ -139,18 +127,18 @@ class CellRun:
             CellEnded: it did not reply, was ended at a limit, or left no usable snapshot.
             ZygoteGone: nothing has begun; another zygote may be tried.
         """
-        self._kind = request.kind
+        self._child.kind = request.kind
         opened = self._send(request, snapshot_in, snapshot_out)
         try:
             self._pump()
             # User code begins only after its process could say so here: from now on it cannot, and
             # whether it did stands in what has come.
-            self._frames.shutdown(socket.SHUT_RD)
+            self._child.shut()
             self._drain()
         finally:
-            for descriptor in (*opened, *self._gauges):
+            for descriptor in opened:
                 os.close(descriptor)
-            self._frames.close()
+            self._child.close()
             if self._pager is not None:
                 self._pager.close()
         return self._result()
@@ -159,7 +147,7 @@ class CellRun:
         stdout, stdout_end = os.pipe2(os.O_CLOEXEC)
         stderr, stderr_end = os.pipe2(os.O_CLOEXEC)
         descriptors = CellDescriptors(
-            frames=self._child_end.detach(),
+            frames=self._child.detach_child_end(),
             stdout=stdout_end,
             stderr=stderr_end,
             snapshot_in=snapshot_in,
@@ -173,15 +161,14 @@ class CellRun:
         finally:
             for descriptor in (descriptors.frames, stdout_end, stderr_end, descriptors.pager):
                 os.close(descriptor)
-        self._frames.setblocking(False)
         for descriptor in (stdout, stderr):
             os.set_blocking(descriptor, False)
         self._watch(self._zygote.channel.fileno(), self._read_zygote)
-        self._watch(self._frames.fileno(), self._read_frames)
+        self._watch(self._child.fileno(), self._read_frames)
         self._watch(stdout, lambda: self._read_pipe(stdout, "stdout"))
         self._watch(stderr, lambda: self._read_pipe(stderr, "stderr"))
-        self._outputs = {self._frames.fileno(), stdout, stderr}
-        self._watch(self._limits.interrupt, self._interrupted)
+        self._outputs = {self._child.fileno(), stdout, stderr}
+        self._watch(self._limits.orders.fileno(), self._ordered)
         pager = self._pager
         if pager is not None:
             self._watch_pager(pager)
@@ -199,8 +186,9 @@ class CellRun:
         return self._gone
 
     @property
-    def _is_complete(self) -> bool:
-        return self._reply is not None and (self._kind != "execute" or self._snapshot is not None)
+    def started(self) -> bool:
+        """Whether user code may have run."""
+        return self._child.started
 
     def _pump(self) -> None:
         next_sample = self._clock() + SAMPLE_S
@@ -253,30 +241,20 @@ class CellRun:
                 return
 
     def _result(self) -> CellEnd:
-        if self._gone and not self.started and self._ended is None:
+        child = self._child
+        ended = self._ended or child.failure
+        if self._gone and not child.started and ended is None:
             raise ZygoteGone
-        if self._ended is not None:
-            raise self._ended if self.started else _before_its_start(self._ended)
-        if self._asked is not None and not self._is_complete:
+        if ended is None and not child.is_complete:
             # It died of the interrupt.
-            raise self._asked if self.started else _before_its_start(self._asked)
-        if self._reply is None:
-            raise CellProcessDied(f"the cell's process ended before it replied: {self._death()}")
-        if self._kind == "execute" and self._snapshot is None:
-            raise CellProcessDied(
-                f"the cell's process ended before its variables were saved: {self._death()}"
-            )
-        return CellEnd(reply=self._reply, snapshot=self._snapshot)
-
-    def _death(self) -> str:
-        if self._status is None:
-            return "the process that it was forked from was killed"
-        code = os.waitstatus_to_exitcode(self._status)
-        if code >= 0:
-            return f"exit status {code}"
-        with contextlib.suppress(ValueError):
-            return f"killed by signal {signal.Signals(-code).name}"
-        return f"killed by signal {-code}"
+            ended = self._asked
+        if ended is not None:
+            raise ended if child.started else before_its_start(ended)
+        if child.reply is None or not child.is_complete:
+            missing = "it replied" if child.reply is None else "its variables were saved"
+            death = how_it_died(self._status)
+            raise CellProcessDied(f"the cell's process ended before {missing}: {death}")
+        return CellEnd(reply=child.reply, snapshot=child.snapshot)
 
     def _watch(self, descriptor: int, reader: Callable[[], bool]) -> None:
         self._readers[descriptor] = reader
@@ -306,68 +284,26 @@ class CellRun:
         return True
 
     def _read_frames(self) -> bool:
-        frames = self._frames
         # What programs wrote before a message was sent is in their pipes by now, and comes first.
-        for descriptor in self._outputs - {frames.fileno()}:
+        for descriptor in self._outputs - {self._child.fileno()}:
             self._readers.get(descriptor, _nothing)()
         try:
-            # Only what comes with the word that user code begins is our own code's.
-            if self.started or self._gauges:
-                chunk = frames.recv(READ_BYTES)
-            else:
-                chunk, self._gauges, _, _ = socket.recv_fds(
-                    frames, READ_BYTES, len(shared_memory.GAUGES), socket.MSG_CMSG_CLOEXEC
-                )
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError:
-            chunk = b""
-        if not chunk:
-            self._unwatch(frames.fileno())
-            if self._is_complete and self._reap_by is None:
+            return self._child.read(self._explained)
+        except EOFError:
+            self._unwatch(self._child.fileno())
+            if self._child.is_complete and self._reap_by is None:
                 self._reap_by = self._clock() + REAP_WAIT_S
             return False
-        try:
-            for data, buffers in self._parts.feed(chunk):
-                self._frame(data, buffers)
-        except BadFrame as error:
-            self._unwatch(frames.fileno())
-            self._end(CellProcessDied(f"the cell's process sent garbage: {error}"))
-        return True
-
-    def _frame(self, data: dict[str, Any], buffers: tuple[bytes, ...]) -> None:
-        kind = data.get("kind")
-        if kind == ChildKind.STARTED:
-            if not self.started:
-                self.started = True
-                self._on_started()
-        elif kind == ChildKind.MESSAGE:
-            self._output.message(self._explained(data), buffers)
-        elif kind == ChildKind.REPLY and self._reply is None:
-            self._reply = child_messages.reply(self._explained(data), self._kind)
-            if self._reply is None:
-                self._end(CellProcessDied("the cell's process sent a malformed reply"))
-        elif kind == ChildKind.SNAPSHOT and self._snapshot is None:
-            self._snapshot = child_messages.snapshot(data)
-            if self._snapshot is None:
-                self._end(CellProcessDied("the cell's process sent a malformed snapshot report"))
-        elif kind == ChildKind.FAILED:
-            self._failed(data)
-        else:
-            self._output.dropped_count += 1
+        except CellProcessDied as garbage:
+            self._unwatch(self._child.fileno())
+            self._end(garbage)
+            return True
 
     def _explained(self, data: dict[str, Any]) -> dict[str, Any]:
         """Name the time limit where that is why the user's code was interrupted."""
         if not isinstance(self._asked, CellTimeout):
             return data
         return child_messages.timed_out(data, str(self._asked))
-
-    def _failed(self, data: dict[str, Any]) -> None:
-        text = str(data.get("message", ""))[: child_messages.MAX_TEXT]
-        if data.get("reason") == FailedReason.SNAPSHOT_TOO_LARGE:
-            self._ended = self._ended or SnapshotTooLarge(text)
-        else:
-            self._ended = self._ended or CellProcessDied(f"the cell's process failed: {text}")
 
     def _read_pipe(self, descriptor: int, name: str) -> bool:
         try:
@@ -396,14 +332,22 @@ class CellRun:
             self._watch_pager(pager)
         return True
 
-    def _interrupted(self) -> bool:
-        reason = CellInterrupted("the cell was interrupted: its process was killed")
-        if control.is_order_to_kill(self._limits.interrupt):
-            self._unwatch(self._limits.interrupt)
-            self._end(reason)
-        else:
-            grace_ends = self._clock() + INTERRUPT_GRACE_S
-            self._ask(reason, min(grace_ends, self._limits.kill_by))
+    def _ordered(self) -> bool:
+        for order in self._limits.orders.take():
+            if isinstance(order, Answer):
+                self._child.answer(order)
+            elif not order.kill:
+                grace_ends = self._clock() + INTERRUPT_GRACE_S
+                reason = (
+                    "it was interrupted and did not end within "
+                    f"{INTERRUPT_GRACE_S:g} s: its process was killed"
+                )
+                self._ask(CellInterrupted(reason), min(grace_ends, self._limits.kill_by))
+            elif isinstance(self._asked, CellInterrupted):
+                reason = "it went on after an interrupt: the second one killed its process"
+                self._end(CellInterrupted(reason))
+            else:
+                self._end(CellInterrupted("its process was killed"))
         return True
 
     def _sample(self) -> None:
@@ -414,7 +358,7 @@ class CellRun:
             return
         zygote = sampling.read(self._zygote.pid)
         cell = [m for pid in self._sweeper.strangers() if (m := sampling.read(pid)) is not None]
-        stored = shared_memory.stored_bytes(self._gauges)
+        stored = shared_memory.stored_bytes(self._child.gauges)
         total = sampling.total_bytes(cell, zygote, stored)
         self.peak_memory_bytes = max(self.peak_memory_bytes, total)
         if total > self._limits.memory_bytes:
@@ -439,7 +383,7 @@ class CellRun:
 
     def _end(self, reason: CellEnded) -> None:
         """Kill the cell and remember why; the loop goes on until it is reaped."""
-        self._ended = self._ended or reason
+        self._ended = self._ended or self._child.failure or reason
         self._reap_by = self._clock() + REAP_WAIT_S
         # A zygote that has not forked yet may still do so until it is replaced.
         if self._pid is not None:
@@ -454,12 +398,3 @@ class CellRun:
 
 def _nothing() -> bool:
     return False
-
-
-def _before_its_start(ended: CellEnded) -> CellEnded:
-    """Return the same end in words that fit where no user code had begun."""
-    if isinstance(ended, CellInterrupted):
-        return CellInterrupted("it had not begun")
-    if isinstance(ended, CellTimeout):
-        return CellTimeout("the time was over before the cell could begin")
-    return ended

@@ -23,8 +23,8 @@ REPLY_TYPES = {
     "probe": "probe_reply",
 }
 
-INTERRUPT_NAMES = ("KeyboardInterrupt", "CancelledError")
-"""What code raises that is interrupted, or awaits something then."""
+INTERRUPT_NAME = "KeyboardInterrupt"
+"""What code raises that is interrupted."""
 
 MAX_LOST = 1_000
 MAX_TEXT = 2_000
@@ -121,7 +121,7 @@ def timed_out(data: dict[str, Any], reason: str) -> dict[str, Any]:
     if not isinstance(content, dict) or "ename" not in content:
         return data
     text = f"{reason} and was interrupted: variables and files up to the interrupt are kept"
-    if content["ename"] not in INTERRUPT_NAMES:
+    if content["ename"] != INTERRUPT_NAME:
         text += f"; its own error was {content['ename']}: {content.get('evalue', '')}"
     traceback = content.get("traceback")
     lines = [*(traceback if isinstance(traceback, list) else ()), f"CellTimeout: {text}"]

@@ -61,17 +61,17 @@ class Output:
         if not masker.is_idle:
             self._masked = {name: MaskedStream(masker) for name in STREAMS}
 
-    def message(self, data: dict[str, Any], buffers: tuple[bytes, ...]) -> None:
-        """Pass on a message of the child, or refuse or cut it."""
+    def message(self, data: dict[str, Any], buffers: tuple[bytes, ...]) -> bool:
+        """Pass on a message of the child, or refuse or cut it; return whether it was passed on."""
         found = child_messages.message(data, buffers)
         if found is None:
             self.dropped_count += 1
-            return
+            return False
         if self._masked:
             found = self._cleared(found)
             if found is None:
-                return
-        self._pass(found, _size_of(found))
+                return False
+        return self._pass(found, _size_of(found))
 
     def raw(self, name: str, chunk: bytes, *, final: bool = False) -> None:
         """Pass on bytes that came over a pipe, as text."""
@@ -134,10 +134,10 @@ class Output:
             if held:
                 self._pass(stream(name, held), len(held))
 
-    def _pass(self, found: ChildMessage, size: int) -> None:
+    def _pass(self, found: ChildMessage, size: int) -> bool:
         text = found.content["text"] if found.msg_type == "stream" else ""
         if found.msg_type == "stream" and not text:
-            return
+            return False
         if self._kept is not None:
             self._kept.add(found)
         if not self._joins(found):
@@ -146,12 +146,13 @@ class Output:
         if size <= room:
             self._left -= size
             self._emit(found)
-            return
+            return True
         if text and self._left > 0:
             self._emit(stream(found.content["name"], text[: self._left]))
             size -= min(size, self._left)
             self._left = 0
         self._cut_bytes += size
+        return False
 
     def _joins(self, found: ChildMessage) -> bool:
         """Return whether it becomes part of the message that is gathered."""

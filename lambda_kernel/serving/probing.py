@@ -20,6 +20,7 @@ from lambda_kernel.contract.outcome import Probe
 from lambda_kernel.contract.schema import encode
 from lambda_kernel.isolation import namespaces
 from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
+from lambda_kernel.serving.control import Orders
 from lambda_kernel.serving.errors import CellEnded
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.sweep import Sweeper
@@ -127,13 +128,12 @@ def _ask(demand: Demand, zygote: Zygote, sweeper: Sweeper) -> Mapping[str, Any]:
         kill_by=ends,
         timeout_s=PROBE_S,
         memory_bytes=_MEMORY_BYTES,
-        interrupt=(unused := os.pipe2(os.O_CLOEXEC))[0],
+        orders=(none := Orders()),
     )
     output = Output(lambda message: None, _OUTPUT_BYTES)
     request_run = CellRun(zygote, sweeper, output, limits, lambda: None)
     with ExitStack() as opened, tempfile.TemporaryDirectory(prefix=".lkg-probe-") as folder:
-        for descriptor in unused:
-            opened.callback(os.close, descriptor)
+        opened.callback(none.close)
         snapshots = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("in", "out")]
         for descriptor in snapshots:
             opened.callback(os.close, descriptor)

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from contextlib import closing
 from typing import Any
 
-from lambda_kernel.contract import frames, keys
 from lambda_kernel.contract.cell_protocol import CellLimits, CellRequest
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.session_policy import duration_s, session_policy
@@ -16,7 +15,7 @@ from lambda_kernel.serving import homes, leftovers, mirror, trees
 from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
 from lambda_kernel.serving.child_messages import CellEnd
 from lambda_kernel.serving.committing import leftovers_of
-from lambda_kernel.serving.control import INTERRUPT, KILL, InterruptTokens, InterruptWatch
+from lambda_kernel.serving.control import ControlWatch
 from lambda_kernel.serving.errors import CellProcessDied, CellTimeout, InvalidRequest
 from lambda_kernel.serving.line import Cell
 from lambda_kernel.serving.paging import Pager
@@ -114,15 +113,8 @@ def run(cell: Cell) -> None:
     for notice in cell.connectors.notices:
         cell.output.notice(f"[connectors] {notice}")
     shadowed = container.shadowable.intersection(homes.user_site_names(cell.home))
-    watch = InterruptWatch(
-        container.store,
-        container.settings.stack.overflow,
-        keys.control_prefix(invocation.request_id) + INTERRUPT,
-        InterruptTokens(
-            interrupt=frames.control_token(cell.key, INTERRUPT),
-            kill=frames.control_token(cell.key, KILL),
-        ),
-    )
+    overflow = container.settings.stack.overflow
+    watch = ControlWatch(container.store, overflow, invocation.request_id, cell.key)
     cell.ran = True
     with watch.start(container.pool), closing(cell.output):
         limits = CellLimitsInForce(
@@ -130,7 +122,7 @@ def run(cell: Cell) -> None:
             kill_by=cell.deadline + invocation.limits.commit_grace_s / 2,
             timeout_s=invocation.limits.timeout_s - invocation.limits.commit_grace_s,
             memory_bytes=min(invocation.limits.memory_bytes, container.settings.memory_bytes),
-            interrupt=watch.fileno(),
+            orders=watch.orders,
         )
         try:
             cell.end = _run_once(cell, limits, bare=bool(shadowed))
@@ -176,5 +168,8 @@ def _request(cell: Cell) -> CellRequest:
             **cell.connectors.variables,
         },
         seeds=invocation.seeds,
-        limits=CellLimits(snapshot_bytes=invocation.limits.snapshot_bytes),
+        limits=CellLimits(
+            snapshot_bytes=invocation.limits.snapshot_bytes,
+            input_timeout_s=invocation.limits.input_timeout_s,
+        ),
     )

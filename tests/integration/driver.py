@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,11 +133,11 @@ class Execution:
 class NotebookClient:
     """One kernel, spoken to as a notebook front end does (legacy websocket protocol)."""
 
-    def __init__(self, gateway: Gateway, kernel_id: str, token: str) -> None:
+    def __init__(self, gateway: Gateway, kernel_id: str, token: str, session_id: str = "") -> None:
         self.gateway = gateway
         self.kernel_id = kernel_id
         self.token = token
-        self.session_id = uuid.uuid4().hex
+        self.session_id = session_id or uuid.uuid4().hex
         url = gateway.url.replace("http", "ws", 1)
         self._open = ExitStack()
         self.socket = self._open.enter_context(
@@ -178,6 +178,21 @@ class NotebookClient:
         message: dict[str, Any] = json.loads(self.socket.recv(timeout=timeout_s))
         return message
 
+    def answer(self, value: str) -> None:
+        """Answer the question that a cell has asked."""
+        self.send("input_reply", {"value": value, "status": "ok"}, channel="stdin")
+
+    def asked(self, execution: Execution, timeout_s: float = 60) -> dict[str, Any]:
+        """Return the next question of a cell, once it comes; what comes before it is noted."""
+        while True:
+            message = self.receive(timeout_s)
+            if message["parent_header"].get("msg_id") != execution.msg_id:
+                continue
+            execution.messages.append(message)
+            if message["header"]["msg_type"] == "input_request":
+                return message
+            assert not execution.done, f"the cell ended and asked nothing: {execution.messages}"
+
     def wait(self, *executions: Execution, timeout_s: float = 90) -> None:
         deadline = time.monotonic() + timeout_s
         by_id = {execution.msg_id: execution for execution in executions}
@@ -187,8 +202,14 @@ class NotebookClient:
             if owner is not None:
                 owner.messages.append(message)
 
-    def execute(self, code: str, *, timeout_s: float = 90, **content: Any) -> Execution:
-        execution = self.submit(code, **content)
+    def execute(
+        self, code: str, *, timeout_s: float = 90, answers: Sequence[str] = (), **content: Any
+    ) -> Execution:
+        """Run a cell; its questions are answered by ``answers``, one after the other."""
+        execution = self.submit(code, **({"allow_stdin": True} if answers else {}), **content)
+        for value in answers:
+            self.asked(execution, timeout_s)
+            self.answer(value)
         self.wait(execution, timeout_s=timeout_s)
         return execution
 

@@ -157,12 +157,6 @@ def test_an_error_aborts_the_cells_that_wait(kernel: NotebookClient) -> None:
     assert kernel.execute("4").result == "4"
 
 
-def test_input_is_refused_in_words(kernel: NotebookClient) -> None:
-    assert kernel.execute("input('name?')", allow_stdin=False).reply["ename"] == (
-        "StdinNotImplementedError"
-    )
-
-
 def test_restart_empties_the_namespace_and_keeps_the_workspace(
     gateway: Gateway, kernel: NotebookClient
 ) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
+import os
 import re
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,9 +69,24 @@ def test_descriptors_1_and_2_are_the_pipes(notebook: Notebook) -> None:
 def test_standard_input_is_empty_and_input_is_refused(notebook: Notebook) -> None:
     assert notebook.run("import sys, os\nos.read(0, 10)").text == "b''"
 
-    result = notebook.ask("input('name? ')", allow_stdin=True)
+    result = notebook.ask("input('name? ')", allow_stdin=False)
 
     assert result.content["ename"] == "StdinNotImplementedError"
+
+
+def test_an_answer_to_another_question_is_not_taken(notebook: Notebook) -> None:
+    running = notebook.start("print(input('name? '))", allow_stdin=True)
+    for answer in ({"number": 7, "value": "late"}, {"number": 1, "value": "right"}):
+        memfd = os.memfd_create("answer")
+        os.write(memfd, json.dumps(answer).encode())
+        socket.send_fds(running.frames, [b"a"], [memfd])
+        os.close(memfd)
+
+    result = notebook.zygote.finish(running)
+
+    (asked,) = result.of_type("input_request")
+    assert asked["content"] == {"prompt": "name? ", "password": False}
+    assert result.stream("stdout") == "right\n"
 
 
 def test_top_level_await_works(notebook: Notebook) -> None:

@@ -23,9 +23,9 @@ from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.kernels.services import KernelSettings
 from kernel_gateway.messaging.message import InMessage, OutMessage
 from kernel_gateway.objects import MemoryObjectStore
-from lambda_kernel.contract import keys
+from lambda_kernel.contract import control, keys
 from lambda_kernel.contract.commit import Commit, digest_of
-from lambda_kernel.contract.frames import FrameKind, FrameWriter, control_token, invocation_key
+from lambda_kernel.contract.frames import FrameKind, FrameWriter, invocation_key
 from lambda_kernel.contract.invocation import Head, Invocation
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Outcome, Status
@@ -83,8 +83,8 @@ class FakeFunction:
     """What stands for container, serving process and child. The cell's code says what happens.
 
     ``print X`` streams X; ``raise X`` is an error of the user's; ``wait`` runs until `release` or
-    an interrupt, ``stubborn`` until the second one; other words name a way in which an invocation
-    can go wrong.
+    an interrupt, ``stubborn`` until the second one; ``ask X Y`` asks X and Y and prints the
+    answers; other words name a way in which an invocation can go wrong.
 
     Attributes:
         ran: the code of every cell that began, in order.
@@ -111,7 +111,7 @@ class FakeFunction:
             raise InvokeBroken("the container died")
         yield writer.write(FrameKind.STARTED, {})
         self.ran.append(code)
-        for data in _outputs(word, rest):
+        async for data in self._outputs(invocation, word, rest):
             yield writer.write(FrameKind.MESSAGE, data)
         if word in LOST:
             raise LOST[word]
@@ -119,7 +119,7 @@ class FakeFunction:
         if word in ("wait", "stubborn"):
             self.began.set()
             orders = ("kill",) if word == "stubborn" else ("interrupt", "kill")
-            if await self._interrupted(invocation, {control_token(key, each) for each in orders}):
+            if await self._interrupted(invocation, orders):
                 status = Status.INTERRUPTED
         if status is not None:
             outcome = self._outcome(invocation, status, committed=False)
@@ -173,6 +173,27 @@ class FakeFunction:
         outcome = self._outcome(invocation, Status.OK, committed=False)
         yield writer.write(FrameKind.OUTCOME, outcome.to_dict())
 
+    async def _outputs(
+        self, invocation: Invocation, word: str, rest: str
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        for data in _outputs(word, rest):
+            yield data
+        for number, prompt in enumerate(rest.split() if word == "ask" else (), start=1):
+            yield {
+                "msg_type": "input_request",
+                "content": {"prompt": prompt, "password": prompt == "pw"},
+                "metadata": {"lambda_kernel": {"question": number}},
+            }
+            name = control.input_name(number)
+            while (answer := told(self.store, invocation, name)) is None:
+                if self.release.is_set():
+                    return
+                await asyncio.sleep(0)
+            place = control.control_key(invocation.request_id, name)
+            await self.store.delete(STACK.overflow, place)
+            content = {"name": "stdout", "text": f"{answer['value']}\n"}
+            yield {"msg_type": "stream", "content": content, "metadata": {}}
+
     async def _event(self, payload: bytes) -> Any:
         event = json.loads(payload)
         if "pointer" not in event:
@@ -183,10 +204,9 @@ class FakeFunction:
         assert len(stored) == event["pointer"]["size_bytes"]
         return json.loads(stored)
 
-    async def _interrupted(self, invocation: Invocation, tokens: set[bytes]) -> bool:
-        place = (STACK.overflow, keys.control_prefix(invocation.request_id) + "interrupt")
+    async def _interrupted(self, invocation: Invocation, orders: tuple[str, ...]) -> bool:
         while not self.release.is_set():
-            if self.store.objects.get(place) in tokens:
+            if order_of(self.store, invocation) in orders:
                 return True
             await asyncio.sleep(0)
         return False
@@ -231,6 +251,20 @@ class FakeFunction:
             timings_ms={"narrow": 1.0, "rehydrate": 2.0, "run": 3.0, "persist": 4.0},
             nonce=invocation.nonce,
         )
+
+
+def told(store: MemoryObjectStore, invocation: Invocation, name: str) -> dict[str, Any] | None:
+    """Return what the gateway tells a cell under a name; None where it tells nothing."""
+    request_id = invocation.request_id
+    key = invocation_key(FRAME_KEY, request_id, invocation.nonce)
+    sealed = store.objects.get((STACK.overflow, control.control_key(request_id, name)))
+    return None if sealed is None else control.unseal(key, request_id, name, sealed)
+
+
+def order_of(store: MemoryObjectStore, invocation: Invocation) -> str | None:
+    """Return the order to end a cell, where there is one."""
+    data = told(store, invocation, control.INTERRUPT)
+    return None if data is None else data["order"]
 
 
 def _outputs(word: str, rest: str) -> list[dict[str, Any]]:
@@ -322,6 +356,10 @@ class World:
         return self.attached(kernel)
 
     quiet = staticmethod(quiet)
+
+    @staticmethod
+    def detached(kernel: LambdaKernel) -> Client:
+        return Client(kernel)
 
     @staticmethod
     def attached(kernel: LambdaKernel) -> Client:

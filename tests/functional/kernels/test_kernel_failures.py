@@ -10,8 +10,7 @@ import pytest
 from kernel_gateway.errors import InvokeNotSent, InvokeRefused
 from kernel_gateway.messaging.message import OutMessage
 from lambda_kernel.contract.commit import Commit
-from lambda_kernel.contract.frames import control_token, invocation_key
-from lambda_kernel.contract.keys import Stack
+from tests.functional.kernels.conftest import order_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -262,9 +261,7 @@ async def test_a_restart_leaves_a_cell_no_time(world: World) -> None:
 
     assert reply_of(await client.done(running))["ename"] == "CellInterrupted"
     cell = world.function.invocations[-1]
-    order = world.store.objects[Stack().overflow, f"control/{cell.request_id}/interrupt"]
-    key = invocation_key(bytes(range(32)), cell.request_id, cell.nonce)
-    assert order == control_token(key, "kill")
+    assert order_of(world.store, cell) == "kill"
 
 
 async def test_an_interrupt_of_an_idle_kernel_does_nothing(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 import lambda_kernel
-from lambda_kernel.contract import frames, keys
+from lambda_kernel.contract import control, frames, keys
 from lambda_kernel.contract.frames import Frame, FrameKind, FrameReader
 from lambda_kernel.contract.invocation import CellMessage, Head, Invocation
 from lambda_kernel.contract.keys import Stack
@@ -53,8 +54,25 @@ class Stream:
         new = list(self._reader.feed(chunk))
         self.frames += new
         for text, act in self._on_text.items():
-            if any(text in str(frame.data.get("content", {}).get("text", "")) for frame in new):
+            if any(text in _said(frame) for frame in new):
                 act()
+
+
+def _said(frame: Frame) -> str:
+    content = frame.data.get("content", {})
+    return str(content.get("text") or content.get("prompt") or "")
+
+
+def tell(store: MemoryObjectStore, invocation: Invocation, name: str, data: Any) -> None:
+    """Put a control object as the gateway does."""
+    key = frames.invocation_key(FRAME_KEY, invocation.request_id, invocation.nonce)
+    sealed = control.seal(key, invocation.request_id, name, data)
+    store.put(STACK.overflow, control.control_key(invocation.request_id, name), sealed)
+
+
+def plain(text: str) -> str:
+    """Return text without colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from lambda_kernel.contract.frames import length_prefixed, pack_parts
 from lambda_kernel.contract.invocation import CellMessage
 from lambda_kernel.serving import cells
 from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
+from lambda_kernel.serving.control import Interrupt, Orders
 from lambda_kernel.serving.errors import CellEnded, CellInterrupted, CellTimeout
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.standing import Standing
@@ -35,7 +36,7 @@ class Late:
     run: CellRun
     begun: list[bool]
     snapshot: int
-    interrupt: int
+    orders: Orders
 
     def go(self) -> Exception:
         request = CellRequest(
@@ -52,12 +53,13 @@ class Late:
 
 @pytest.fixture
 def late(request: pytest.FixtureRequest) -> Iterator[Late]:
-    is_interrupted = getattr(request, "param", True)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    interrupt = os.eventfd(int(is_interrupted))
+    orders = Orders()
+    if getattr(request, "param", True):
+        orders.put(Interrupt(kill=False))
     snapshot = os.memfd_create("snapshot")
     limits = CellLimitsInForce(
-        deadline=0.0, kill_by=0.0, timeout_s=5.0, memory_bytes=2**30, interrupt=interrupt
+        deadline=0.0, kill_by=0.0, timeout_s=5.0, memory_bytes=2**30, orders=orders
     )
     begun: list[bool] = []
     time_s = iter(range(-1000, 10**9))
@@ -70,9 +72,9 @@ def late(request: pytest.FixtureRequest) -> Iterator[Late]:
         # Its own time: nothing is waited for.
         clock=lambda: next(time_s) / 100,
     )
-    yield Late(theirs, run, begun, snapshot, interrupt)
-    for descriptor in (interrupt, snapshot):
-        os.close(descriptor)
+    yield Late(theirs, run, begun, snapshot, orders)
+    orders.close()
+    os.close(snapshot)
     ours.close()
     theirs.close()
 
@@ -108,7 +110,7 @@ def test_what_had_begun_when_the_interrupt_came_is_said_to_have_begun(late: Late
     def begin_and_interrupt() -> None:
         with _child_end(late) as child:
             child.sendall(length_prefixed(pack_parts({"kind": ChildKind.STARTED.value})))
-            os.eventfd_write(late.interrupt, 1)
+            late.orders.put(Interrupt(kill=False))
 
     zygote = threading.Thread(target=begin_and_interrupt)
     zygote.start()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lambda_kernel.contract import frames, keys
+from lambda_kernel.contract import control, frames, keys
 from lambda_kernel.contract.commit import Commit
 from lambda_kernel.contract.frames import FrameKind
 from lambda_kernel.contract.invocation import Invocation, Limits
@@ -26,6 +26,7 @@ from lambda_kernel.serving.credentials import Credentials
 from lambda_kernel.serving.errors import CredentialsExpired, StorageUnavailable
 from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer
 from lambda_kernel.serving.runtime_api import Event
+from tests.functional.serving.conftest import plain, tell
 
 STACK = Stack()
 SAY = """
@@ -368,9 +369,7 @@ def test_a_cell_that_touches_no_file_costs_one_list_one_get_and_one_put(
 
 
 def order(store: MemoryObjectStore, invocation: Invocation, name: str) -> None:
-    key = frames.invocation_key(b"k" * 32, invocation.request_id, invocation.nonce)
-    place = keys.control_prefix(invocation.request_id) + "interrupt"
-    store.put(STACK.overflow, place, frames.control_token(key, name))
+    tell(store, invocation, control.INTERRUPT, {"order": name})
 
 
 @pytest.mark.parametrize(
@@ -379,6 +378,9 @@ def order(store: MemoryObjectStore, invocation: Invocation, name: str) -> None:
         "import time; time.sleep(600)",
         "while True: pass",
         "import asyncio; await asyncio.sleep(600)",
+        "import asyncio, time; await asyncio.sleep(0); time.sleep(600)",
+        "import asyncio, time\nasync def f(): time.sleep(600)\nawait asyncio.create_task(f())",
+        "import asyncio; await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))",
     ],
 )
 def test_an_interrupt_ends_the_cell_and_commits_what_it_did(
@@ -390,7 +392,9 @@ def test_an_interrupt_ends_the_cell_and_commits_what_it_did(
     kernel.on_text["go"] = lambda: order(store, invocation, "interrupt")
     answer = kernel.send(invocation)
     assert (answer.outcome.status, answer.outcome.committed) == (Status.ERROR, True)
-    assert answer.contents("error")[0]["ename"] in ("KeyboardInterrupt", "CancelledError")
+    (error,) = answer.contents("error")
+    assert error["ename"] == answer.reply["ename"] == "KeyboardInterrupt"
+    assert code.splitlines()[-1] in plain("".join(error["traceback"]))
     assert kernel.run("import os; x, os.listdir('.')").result == "(1, ['f'])"
 
 
@@ -424,6 +428,7 @@ def test_code_that_goes_on_after_an_interrupt_is_killed_by_the_second(
     answer = kernel.send(invocation)
     assert (answer.outcome.status, answer.outcome.committed) == (Status.INTERRUPTED, False)
     assert answer.text("stdout") == "go\nno\n"
+    assert "it went on after an interrupt" in answer.outcome.message
 
 
 def test_code_that_goes_on_after_its_time_is_killed(kernel: Kernel) -> None:

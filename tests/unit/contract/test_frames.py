@@ -110,16 +110,6 @@ def test_a_short_frame_key_is_refused() -> None:
         frames.invocation_key(b"short", "a" * 32, "b" * 32)
 
 
-def test_control_tokens_differ_by_purpose_and_invocation() -> None:
-    other = frames.invocation_key(b"k" * 32, "a" * 32, "d" * 32)
-    tokens = {
-        frames.control_token(KEY, "interrupt"),
-        frames.control_token(KEY, "input"),
-        frames.control_token(other, "interrupt"),
-    }
-    assert len(tokens) == 3
-
-
 def packed(text: bytes) -> bytes:
     return struct.pack("!II", 1, len(text)) + text
 

@@ -27,7 +27,9 @@ FACTS = CellFacts(
     write_prefix="users/u1/w/",
     workdir_name="0" * 32,
     execution_count=9,
-    limits=limits_for(timeout_s=10, memory_bytes=1, output_bytes=1, snapshot_bytes=1),
+    limits=limits_for(
+        timeout_s=10, memory_bytes=1, output_bytes=1, snapshot_bytes=1, input_timeout_s=1
+    ),
 )
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 JSON = st.recursive(
@@ -77,7 +79,11 @@ def test_what_is_not_unicode_text_is_refused(code: Any) -> None:
 @given(st.integers(1, 1800))
 def test_the_commit_grace_fits_every_timeout(timeout_s: int) -> None:
     limits = limits_for(
-        timeout_s=float(timeout_s), memory_bytes=1, output_bytes=1, snapshot_bytes=1
+        timeout_s=float(timeout_s),
+        memory_bytes=1,
+        output_bytes=1,
+        snapshot_bytes=1,
+        input_timeout_s=600,
     )
     assert 0 < limits.commit_grace_s <= 45
     assert limits.commit_grace_s == pytest.approx(min(45, timeout_s / 10))
