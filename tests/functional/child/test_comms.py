@@ -84,3 +84,159 @@ def test_a_slider_that_is_moved_calls_its_observers_and_the_next_cell_has_the_va
     )
     assert last.text == "(7, [7], True, True)"
     assert not last.of_type("comm_open")
+
+
+def test_a_click_an_interact_and_an_output_widget_that_no_variable_holds(
+    notebook: Notebook,
+) -> None:
+    button = opened(
+        notebook.run(
+            "import ipywidgets as w\nfrom IPython.display import display\nclicks = 0\n"
+            "b = w.Button(description='go')\n"
+            "def clicked(button):\n    global clicks\n    clicks += 1\n    print(button.description)\n"
+            "b.on_click(clicked)\ndisplay(b)\ndel b"
+        )
+    )["ButtonModel"]
+    slider = opened(
+        notebook.run(
+            "squares = []\n@w.interact(x=3)\ndef square(x):\n    squares.append(x * x)\n    return x * x"
+        )
+    )["IntSliderModel"]
+
+    click = {"method": "custom", "content": {"event": "click"}}
+    clicked = message(notebook, "comm_msg", {"comm_id": button, "data": click})
+    moved = update(notebook, slider, value=5)
+
+    assert clicked.stream("stdout") == "go\n"
+    assert [m["content"]["data"]["text/plain"] for m in moved.of_type("display_data")] == ["25"]
+    captures = [m["content"]["data"]["state"].get("msg_id") for m in moved.of_type("comm_msg")]
+    assert captures[-2:] == ["c1", ""]
+    assert notebook.run("clicks, squares").text == "(1, [9, 25])"
+
+
+def test_all_states_are_sent_to_a_page_that_was_loaded_again(notebook: Notebook) -> None:
+    made = notebook.run("import ipywidgets as w\nbox = w.HBox([w.IntSlider(1), w.Text('t')])")
+    control = {"comm_id": "ctl", "target_name": "jupyter.widget.control", "data": {}}
+
+    message(notebook, "comm_open", control, metadata={"version": "1.0.0"})
+    states = message(
+        notebook, "comm_msg", {"comm_id": "ctl", "data": {"method": "request_states"}}
+    )
+    message(notebook, "comm_close", {"comm_id": "ctl", "data": {}})
+    asked = message(
+        notebook,
+        "comm_msg",
+        {"comm_id": opened(made)["HBoxModel"], "data": {"method": "request_state"}},
+    )
+
+    (sent,) = states.of_type("comm_msg")
+    assert sent["content"]["data"]["method"] == "update_states"
+    assert set(sent["content"]["data"]["states"]) == {
+        m["content"]["comm_id"] for m in made.of_type("comm_open")
+    }
+    (state,) = asked.of_type("comm_msg")
+    assert len(state["content"]["data"]["state"]["children"]) == 2
+    names = "sorted(get_ipython().kernel.comm_manager.comms)"
+    assert "ctl" not in notebook.run(names).text
+
+
+def test_widgets_are_stored_apart_and_a_cell_that_uses_none_reads_none(
+    notebook: Notebook,
+) -> None:
+    notebook.run(
+        "import ipywidgets as w\na = w.Image(value=b'a' * 10**6)\nn = 1",
+        "b = w.Image(value=b'b' * 10**6)",
+    )
+    notebook.objects.asked.clear()
+
+    unused = notebook.run("n + 1")
+    assert notebook.objects.asked_bytes == 0
+    assert unused.report is not None
+    notebook.run("a.value = b'c' * 10**6")
+
+    assert notebook.objects.asked_bytes < 1.5 * 10**6
+    assert notebook.run("import sys; len(w.Widget.widgets), b.value[:1]").text == "(4, b'b')"
+
+
+def test_buffers_go_both_ways(notebook: Notebook) -> None:
+    made = notebook.run("import ipywidgets as w\ni = w.FileUpload()\np = w.Image(value=b'abc')")
+    (image,) = [m for m in made.of_type("comm_open") if m["buffers"]]
+    assert image["buffers"] == (b"abc",)
+    comm_id = image["content"]["comm_id"]
+    data = {"method": "update", "state": {}, "buffer_paths": [["value"]]}
+
+    message(notebook, "comm_msg", {"comm_id": comm_id, "data": data}, buffers=(b"\x00\xff",))
+
+    assert notebook.run("bytes(p.value)").text == r"b'\x00\xff'"
+
+
+def test_an_error_in_a_callback_is_told_and_what_it_did_before_stays(notebook: Notebook) -> None:
+    made = notebook.run(
+        "import ipywidgets as w\ns = w.IntSlider(1)\nb = w.Button()\ndone = []\n"
+        "def fail(change):\n    done.append(1)\n    raise ValueError('of the callback')\n"
+        "s.observe(fail, 'value'); b.on_click(fail)"
+    )
+
+    moved = update(notebook, opened(made)["IntSliderModel"], value=2)
+    click = {"method": "custom", "content": {"event": "click"}}
+    clicked = message(
+        notebook, "comm_msg", {"comm_id": opened(made)["ButtonModel"], "data": click}
+    )
+
+    for result in (moved, clicked):
+        (error,) = result.of_type("error")
+        assert (error["content"]["ename"], error["content"]["evalue"]) == (
+            "ValueError",
+            "of the callback",
+        )
+    assert notebook.run("s.value, done").text == "(2, [1, 1])"
+
+
+def test_a_widget_that_could_not_be_stored_says_why_and_is_closed(notebook: Notebook) -> None:
+    made = notebook.run(
+        "import ipywidgets as w\ns = w.IntSlider(1)\n"
+        "def listener(rows):\n    return lambda change: next(rows)\n"
+        "s.observe(listener(i for i in [1]), 'value')\ndel s"
+    )
+    assert "generator" in made.stream("stderr")
+    comm_id = opened(made)["IntSliderModel"]
+
+    result = update(notebook, comm_id, value=2)
+
+    assert "this widget is inert: it could not be stored after In[1]" in result.stream("stderr")
+    assert "generator" in result.stream("stderr")
+    assert [m["content"]["comm_id"] for m in result.of_type("comm_close")] == [comm_id]
+
+
+def test_a_comm_of_a_target_of_the_users(notebook: Notebook) -> None:
+    notebook.run(
+        "comms = get_ipython().kernel.comm_manager\nheard = []\n"
+        "def opened(comm, message):\n    heard.append(message['content']['data'])\n"
+        "    comm.on_msg(lambda m: heard.append(m['content']['data']) or comm.send({'n': len(heard)}))\n"
+        "    comm.on_close(lambda m: heard.append('closed'))\n"
+        "comms.register_target('chat', opened)"
+    )
+
+    message(notebook, "comm_open", {"comm_id": "x y:z", "target_name": "chat", "data": {"a": 1}})
+    answer = message(notebook, "comm_msg", {"comm_id": "x y:z", "data": {"b": 2}})
+    message(notebook, "comm_close", {"comm_id": "x y:z", "data": {}})
+
+    assert answer.of_type("comm_msg")[0]["content"]["data"] == {"n": 2}
+    assert notebook.run("heard, list(comms.comms)").text == (
+        "([{'a': 1}, {'b': 2}, 'closed'], [])"
+    )
+    unknown = message(notebook, "comm_open", {"comm_id": "u", "target_name": "nobody"})
+    assert unknown.of_type("comm_close")[0]["content"]["comm_id"] == "u"
+
+
+def test_closed_widgets_are_forgotten(notebook: Notebook) -> None:
+    made = notebook.run("import ipywidgets as w\ns = w.IntSlider(1)\nt = w.Text()")
+    slider = opened(made)["IntSliderModel"]
+
+    notebook.run("s.close()")
+
+    assert notebook.run("sorted(type(x).__name__ for x in w.Widget.widgets.values())").text == (
+        "['Layout', 'Layout', 'SliderStyle', 'Text', 'TextStyle']"
+    )
+    result = update(notebook, slider, value=2)
+    assert "inert: its comm was closed" in result.stream("stderr")
