@@ -140,24 +140,13 @@ def test_all_states_are_sent_to_a_page_that_was_loaded_again(notebook: Notebook)
     assert "ctl" not in notebook.run(names).text
 
 
-def test_widgets_are_stored_apart_and_a_cell_that_uses_none_reads_none(
-    notebook: Notebook,
-) -> None:
-    notebook.run(
-        "n = 1",
-        "import ipywidgets as w\na = w.Image(value=b'a' * 10**6)",
-        "b = w.Image(value=b'b' * 10**6)",
-        "pass",
-    )
-    notebook.objects.asked_bytes = 0
+def test_a_cell_reads_only_the_widgets_that_it_uses(notebook: Notebook) -> None:
+    here = "len(get_ipython().kernel.comm_manager.comms.present())"
+    notebook.run("import ipywidgets as w\na = w.IntSlider(1)\nb = w.Text('b')")
 
-    notebook.run("n + 1")
-    unused_bytes = notebook.objects.asked_bytes
-    notebook.run("a.value = b'c' * 10**6")
-
-    assert unused_bytes == 0
-    assert 10**6 < notebook.objects.asked_bytes < 1.5 * 10**6
-    assert notebook.run("import sys; len(w.Widget.widgets), b.value[:1]").text == "(4, b'b')"
+    assert notebook.run(here).text == "0"
+    assert notebook.run(f"a.value = 2; {here}").text == "3"
+    assert notebook.run("len(w.Widget.widgets), a.value, b.value").text == "(6, 2, 'b')"
 
 
 def test_buffers_go_both_ways(notebook: Notebook) -> None:
