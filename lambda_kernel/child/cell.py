@@ -26,8 +26,8 @@ from lambda_kernel.child.state.memory import open_pagemap
 from lambda_kernel.child.state.session import Session, SnapshotTooLarge, SnapshotUnreadable
 from lambda_kernel.contract.cell_protocol import (
     FAILED_STATUS,
-    CellDescriptors,
     STORING_KINDS,
+    CellDescriptors,
     CellRequest,
     ChildKind,
     FailedReason,

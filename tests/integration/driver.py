@@ -149,7 +149,13 @@ class NotebookClient:
             )
         )
 
-    def send(self, msg_type: str, content: dict[str, Any], channel: str = "shell") -> str:
+    def send(
+        self,
+        msg_type: str,
+        content: dict[str, Any],
+        channel: str = "shell",
+        metadata: dict[str, Any] | None = None,
+    ) -> str:
         msg_id = uuid.uuid4().hex
         header = {
             "msg_id": msg_id,
@@ -162,7 +168,7 @@ class NotebookClient:
         message = {
             "header": header,
             "parent_header": {},
-            "metadata": {},
+            "metadata": metadata or {},
             "content": content,
             "channel": channel,
             "buffers": [],

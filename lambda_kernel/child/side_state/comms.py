@@ -1,7 +1,8 @@
-"""Comms (and with them widgets): a session's registries, which read an entry when it is asked for."""
+"""Comms, and with them widgets: registries that read an entry when it is asked for."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -199,9 +200,7 @@ def the_targets() -> Any:
 
 def the_widgets() -> Any:
     """Return the widgets of this process, by id."""
-    from ipywidgets.widgets import widget
-
-    return widget._instances
+    return importlib.import_module(WIDGETS)._instances
 
 
 def _present(registry: dict[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import typing
 import uuid
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 from cloudpickle import cloudpickle as _cloudpickle
@@ -75,11 +76,11 @@ def home_of_method(method: types.MethodType) -> tuple[type, str] | None:
     function, owner = method.__func__, type(method.__self__)
     if type(function) is not types.FunctionType or is_importable(function):
         return None
-    return _home_in(owner, function)
+    return _home_in(typing.cast("Hashable", owner), function)
 
 
 @functools.lru_cache(maxsize=1024)
-def _home_in(owner: type, function: types.FunctionType) -> tuple[type, str] | None:
+def _home_in(owner: Any, function: types.FunctionType) -> tuple[type, str] | None:
     for base in owner.__mro__:
         for name, value in vars(base).items():
             if value is function:

@@ -78,7 +78,7 @@ def _reduce_code(code: types.CodeType) -> Any:
 def make_view(content: bytes, form: str, shape: tuple[int, ...]) -> memoryview:
     """Return a view of bytes: ``memoryview.cast`` wants them to be bytes first."""
     view = memoryview(content)
-    return view if form == "B" and len(shape) == 1 else view.cast(form, shape)  # type: ignore
+    return view if form == "B" and len(shape) == 1 else view.cast(form, shape)  # type: ignore[call-overload]
 
 
 def _reduce_memory(view: memoryview) -> Any:

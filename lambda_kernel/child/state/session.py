@@ -247,5 +247,3 @@ def the_shell() -> Any:
 def the_environment() -> Any:
     """Return ``os.environ`` of this process."""
     return os.environ
-
-

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
-import time
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from lambda_kernel.contract.cell_protocol import CellRequest
 from lambda_kernel.contract.invocation import CellMessage
 
@@ -93,13 +90,15 @@ def test_a_click_an_interact_and_an_output_widget_that_no_variable_holds(
         notebook.run(
             "import ipywidgets as w\nfrom IPython.display import display\nclicks = 0\n"
             "b = w.Button(description='go')\n"
-            "def clicked(button):\n    global clicks\n    clicks += 1\n    print(button.description)\n"
+            "def clicked(button):\n    global clicks\n    clicks += 1\n"
+            "    print(button.description)\n"
             "b.on_click(clicked)\ndisplay(b)\ndel b"
         )
     )["ButtonModel"]
     slider = opened(
         notebook.run(
-            "squares = []\n@w.interact(x=3)\ndef square(x):\n    squares.append(x * x)\n    return x * x"
+            "squares = []\n@w.interact(x=3)\ndef square(x):\n"
+            "    squares.append(x * x)\n    return x * x"
         )
     )["IntSliderModel"]
 
@@ -119,9 +118,7 @@ def test_all_states_are_sent_to_a_page_that_was_loaded_again(notebook: Notebook)
     control = {"comm_id": "ctl", "target_name": "jupyter.widget.control", "data": {}}
 
     message(notebook, "comm_open", control, metadata={"version": "1.0.0"})
-    states = message(
-        notebook, "comm_msg", {"comm_id": "ctl", "data": {"method": "request_states"}}
-    )
+    states = message(notebook, "comm_msg", {"comm_id": "ctl", "data": {"method": "request_states"}})
     message(notebook, "comm_close", {"comm_id": "ctl", "data": {}})
     asked = message(
         notebook,
@@ -170,9 +167,7 @@ def test_an_error_in_a_callback_is_told_and_what_it_did_before_stays(notebook: N
 
     moved = update(notebook, opened(made)["IntSliderModel"], value=2)
     click = {"method": "custom", "content": {"event": "click"}}
-    clicked = message(
-        notebook, "comm_msg", {"comm_id": opened(made)["ButtonModel"], "data": click}
-    )
+    clicked = message(notebook, "comm_msg", {"comm_id": opened(made)["ButtonModel"], "data": click})
 
     for result in (moved, clicked):
         (error,) = result.of_type("error")
@@ -203,7 +198,8 @@ def test_a_comm_of_a_target_of_the_users(notebook: Notebook) -> None:
     notebook.run(
         "comms = get_ipython().kernel.comm_manager\nheard = []\n"
         "def opened(comm, message):\n    heard.append(message['content']['data'])\n"
-        "    comm.on_msg(lambda m: heard.append(m['content']['data']) or comm.send({'n': len(heard)}))\n"
+        "    def told(m):\n        heard.append(m['content']['data'])\n"
+        "        comm.send({'n': len(heard)})\n    comm.on_msg(told)\n"
         "    comm.on_close(lambda m: heard.append('closed'))\n"
         "comms.register_target('chat', opened)"
     )
@@ -213,9 +209,7 @@ def test_a_comm_of_a_target_of_the_users(notebook: Notebook) -> None:
     message(notebook, "comm_close", {"comm_id": "x y:z", "data": {}})
 
     assert answer.of_type("comm_msg")[0]["content"]["data"] == {"n": 2}
-    assert notebook.run("heard, list(comms.comms)").text == (
-        "([{'a': 1}, {'b': 2}, 'closed'], [])"
-    )
+    assert notebook.run("heard, list(comms.comms)").text == ("([{'a': 1}, {'b': 2}, 'closed'], [])")
     unknown = message(notebook, "comm_open", {"comm_id": "u", "target_name": "nobody"})
     assert unknown.of_type("comm_close")[0]["content"]["comm_id"] == "u"
 
