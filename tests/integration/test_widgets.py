@@ -9,7 +9,8 @@ from tests.integration.driver import Execution, Gateway, NotebookClient
 
 SLIDER = (
     "import ipywidgets as w\nfrom IPython.display import display\nseen = []\n"
-    "s = w.IntSlider(3)\ns.observe(lambda change: (seen.append(change.new), print('moved')), 'value')\n"
+    "s = w.IntSlider(3)\n"
+    "s.observe(lambda change: (seen.append(change.new), print('moved')), 'value')\n"
     "b = w.Button(description='go')\nb.on_click(lambda _: seen.append('clicked'))\n"
     "display(s, b)"
 )
