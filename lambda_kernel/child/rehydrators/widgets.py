@@ -39,9 +39,9 @@ def make_comm(target_name: str, comm_id: str) -> Any:
     comm_package = importlib.import_module("comm")
     comm = comm_package.create_comm(target_name=target_name, comm_id=comm_id, primary=False)
     comm.primary = True
-    # Without a kernel ipywidgets takes it for one that nobody listens to.
-    comm.kernel = importlib.import_module("ipykernel.kernelbase").Kernel.instance()
     if _is_taken_up:
+        # Without a kernel ipywidgets takes it for one that nobody listens to.
+        comm.kernel = importlib.import_module("ipykernel.kernelbase").Kernel.instance()
         comm_package.get_comm_manager().register_comm(comm)
         if target_name == CONTROL_TARGET:
             importlib.import_module("ipywidgets").Widget._control_comm = comm

@@ -225,3 +225,45 @@ def test_closed_widgets_are_forgotten(notebook: Notebook) -> None:
     )
     result = update(notebook, slider, value=2)
     assert "inert: its comm was closed" in result.stream("stderr")
+
+
+def test_progress_bars_of_tqdm_go_on_in_the_next_cell(notebook: Notebook) -> None:
+    made = notebook.run(
+        "from tqdm.notebook import tqdm\nfor i in tqdm(range(3)): pass\nbar = tqdm(total=5)",
+    )
+    assert made.stream("stderr") == ""
+
+    result = notebook.run("import ipywidgets as w\nbar.update(2)\nbar.n, len(w.Widget.widgets)")
+    notebook.run("pass")
+    closed = notebook.run("bar.update(3); bar.close()")
+
+    assert "(2, 22)" in result.text
+    assert "[state]" not in result.stream("stderr")
+    states = [m["content"]["data"]["state"] for m in closed.of_type("comm_msg")]
+    assert {"bar_style": "success"} in states
+    assert not closed.of_type("comm_close")
+
+
+def test_containers_links_and_options_keep_what_they_share(notebook: Notebook) -> None:
+    notebook.run(
+        "import ipywidgets as w\na = w.IntSlider(); t = w.IntText()\nl = w.jslink((a, 'value'), "
+        "(t, 'value'))\ntab = w.Tab([a, t]); o = object()\n"
+        "d = w.Dropdown(options=[('o', o), ('2', 2)])\nio = w.interactive_output(print, {'x': a})\ng = w.GridspecLayout(2, 2); g[0, 0] = a"
+    )
+
+    shared = notebook.run(
+        "l.source[0] is a, l.target[0] is t, tab.children == (a, t), "
+        "d.options[0][1] is o, g[0, 0] is a"
+    )
+
+    assert shared.text == "(True, True, True, True, True)"
+
+
+def test_a_widget_answers_with_what_the_cell_before_did(notebook: Notebook) -> None:
+    made = notebook.run(
+        "import ipywidgets as w\nfactor = 2\ndef times(n):\n    return n * factor\n"
+        "s = w.IntSlider(1)\ns.observe(lambda c: print(times(c.new)), 'value')"
+    )
+    notebook.run("factor = 100")
+
+    assert update(notebook, opened(made)["IntSliderModel"], value=3).stream("stdout") == "300\n"
