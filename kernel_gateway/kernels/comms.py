@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -24,6 +25,10 @@ from lambda_kernel.contract.invocation import Invocation
 __all__ = ["COMM_MESSAGES", "CommCall", "OpenComms", "notice", "open_comms"]
 
 COMM_NAME, TARGET_NAME = "(comms:comm:", "(comms:target:"
+MAX_OLDER = 1000
+"""Updates that one newer stands for; each of them is answered with an idle."""
+LARGE_BYTES = 256 * 1024
+"""A longer description is read beside the event loop."""
 LOST_NAME = "widget "
 CLOSED = "its comm was closed, or the kernel was restarted since it was made"
 
@@ -70,18 +75,24 @@ async def open_comms(lineage: Lineage, position: Position, services: KernelServi
     described = await description_of(commit, services.store, bucket, scope)
     if described is None:
         return OpenComms()
-    names = side_names(*described)
+    if len(described[0]) < LARGE_BYTES:
+        return _read(*described)
+    return await asyncio.to_thread(_read, *described)
+
+
+def _read(stored: bytes, parts: Mapping[int, bytes]) -> OpenComms:
+    names = side_names(stored, parts)
     comms = [n[len(COMM_NAME) : -1].split(":") for n in names if n.startswith(COMM_NAME)]
     return OpenComms(
-        comms={unquote(parts[1]): unquote(parts[0]) for parts in comms if len(parts) == 2},
+        comms={unquote(found[1]): unquote(found[0]) for found in comms if len(found) == 2},
         targets=frozenset(
             unquote(n[len(TARGET_NAME) : -1]) for n in names if n.startswith(TARGET_NAME)
         ),
         lost={
-            each.name.removeprefix(
-                LOST_NAME
-            ): f"could not be stored after In[{each.cell}]: {each.why}"
-            for each in read_index(*described)
+            each.name.removeprefix(LOST_NAME): (
+                f"it could not be stored after In[{each.cell}]: {each.why}"
+            )
+            for each in read_index(stored, parts)
             if not each.carried and each.name.startswith(LOST_NAME)
         },
     )
@@ -167,10 +178,6 @@ class CommCall(Call):
             outlet.status("idle", message)
         self.published()
         return trouble is None
-
-
-MAX_OLDER = 1000
-"""Updates that one newer stands for; each of them is answered with an idle."""
 
 
 def notice(text: str) -> dict[str, Any]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from jupyter_server.services.kernels.connection.base import serialize_binary_message
+
+from kernel_gateway.web.codec import decode_frame
 from tests.integration.driver import Execution, Gateway, NotebookClient
 
 SLIDER = (
@@ -107,4 +110,28 @@ def test_a_slider_that_is_dragged_while_a_cell_runs_is_one_call_and_every_messag
 
     assert set(seen) == {slow.msg_id, *(move.msg_id for move in moves)}
     assert kernel.execute("s.value, seen").result == "(99, [99])"
+    kernel.close()
+
+
+def test_binary_data_goes_both_ways_with_a_client_that_sends_binary_frames(
+    gateway: Gateway,
+) -> None:
+    kernel = gateway.session()
+    shown = kernel.execute("import ipywidgets as w\npicture = w.Image(value=b'\\x00\\xff')")
+    picture = models(shown)["ImageModel"]
+    assert "binary data cannot pass this connection" in shown.stderr
+
+    data = {"method": "update", "state": {}, "buffer_paths": [["value"]]}
+    message = kernel.message("comm_msg", {"comm_id": picture, "data": data})
+    kernel.socket.send(serialize_binary_message({**message, "buffers": [b"\xfe\x01" * 5000]}))
+    asked = kernel.message("comm_msg", {"comm_id": picture, "data": {"method": "request_state"}})
+    kernel.socket.send(serialize_binary_message({**asked, "buffers": []}))
+    frame = kernel.socket.recv(timeout=60)
+    while (
+        isinstance(frame, str)
+        or decode_frame(frame, None).data["parent_header"]["msg_id"] != asked["header"]["msg_id"]
+    ):
+        frame = kernel.socket.recv(timeout=60)
+
+    assert decode_frame(frame, None).buffers == (b"\xfe\x01" * 5000,)
     kernel.close()

@@ -232,8 +232,7 @@ class Components:
         if issubclass(cls, weakref.ref):
             return [value()]
         if cls is types.MethodType:
-            own = home_of_method(value) is None
-            return [value.__self__, value.__func__] if own else [value.__self__]
+            return [value.__self__, *([] if home_of_method(value) else [value.__func__])]
         partners = sharing.partners_of(value)
         if partners is not None:
             self._union(root, ("partners", partners))

@@ -248,7 +248,8 @@ def test_containers_links_and_options_keep_what_they_share(notebook: Notebook) -
     notebook.run(
         "import ipywidgets as w\na = w.IntSlider(); t = w.IntText()\nl = w.jslink((a, 'value'), "
         "(t, 'value'))\ntab = w.Tab([a, t]); o = object()\n"
-        "d = w.Dropdown(options=[('o', o), ('2', 2)])\nio = w.interactive_output(print, {'x': a})\ng = w.GridspecLayout(2, 2); g[0, 0] = a"
+        "d = w.Dropdown(options=[('o', o), ('2', 2)])\nio = w.interactive_output(print, {'x': a})\n"
+        "g = w.GridspecLayout(2, 2); g[0, 0] = a"
     )
 
     shared = notebook.run(
