@@ -384,9 +384,8 @@ class LambdaKernel(KernelModel):
         """Answer a request that does not become a cell."""
         self._outlet.status("busy", message)
         if message.msg_type in COMM_MESSAGES:
-            self._outlet.publish(
-                "stream", notice(f"it was not handled: {content['evalue']}"), message
-            )
+            why = content.get("evalue", "the kernel was restarted or shut down")
+            self._outlet.publish("stream", notice(f"it was not handled: {why}"), message)
             self._idle_after(message)
             return
         metadata = {

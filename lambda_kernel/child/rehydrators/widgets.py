@@ -82,5 +82,7 @@ def _set_widget_state(widget: Any, state: tuple[dict[str, Any], list[Any]]) -> N
     for function, name, kind in observers:
         widget._add_notifiers(function, name, kind)
     if widget.comm is not None and _is_taken_up:
-        instances = importlib.import_module("ipywidgets.widgets.widget")._instances
-        instances[widget.comm.comm_id] = widget
+        module = importlib.import_module("ipywidgets.widgets.widget")
+        instances = getattr(module, "_instances", None)
+        if instances is not None:
+            instances[widget.comm.comm_id] = widget

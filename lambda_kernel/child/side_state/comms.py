@@ -101,10 +101,10 @@ class Comms:
     def __init__(self, shell: Any) -> None:
         self._manager = shell.kernel.comm_manager
         self._targets_before = dict(self._manager.targets)
-        self._load: Callable[[str], Any] = _nothing
         self._comms: dict[str, str] = {}
         self._targets: dict[str, str] = {}
         widgets.take_up()
+        _settle_echo()
 
     def offer(self, keys: Iterable[str], load: Callable[[str], Any]) -> None:
         """Let the registries find what is stored.
@@ -124,8 +124,10 @@ class Comms:
                 manager.targets, lambda name: load(self._targets[name]), self._targets
             )
         if self._comms:
-            self._load = lambda comm_id: load(self._comms[comm_id])
-            manager.comms = Registry(manager.comms, self._load, self._comms)
+            manager.comms = Registry(
+                manager.comms, lambda comm_id: load(self._comms[comm_id]), self._comms
+            )
+            _settle_echo()
             when_imported(WIDGETS, self._offer_widgets)
 
     def collect_objects(self) -> dict[str, Any]:
@@ -152,17 +154,29 @@ class Comms:
         manager = self._manager
         found = {id(the_kernel()): the_kernel, id(manager): the_manager}
         found |= {id(manager.comms): the_comms, id(manager.targets): the_targets}
-        if WIDGETS in sys.modules:
-            found[id(sys.modules[WIDGETS]._instances)] = the_widgets
+        instances = getattr(sys.modules.get(WIDGETS), "_instances", None)
+        if instances is not None:
+            found[id(instances)] = the_widgets
         return found
 
     def _offer_widgets(self, module: Any) -> None:
+        if not hasattr(module, "_instances"):
+            # ipywidgets 7: its widgets are found by their comms and by variables only.
+            return
+
         def load(model_id: str) -> Any:
             self._manager.comms[model_id]
             # A comm that is no widget's has put nothing here.
             return _present(module._instances)[model_id]
 
         module._instances = Registry(module._instances, load, self._comms)
+
+
+def _settle_echo() -> None:
+    # It looks when it is imported, which the zygote may have done.
+    module: Any = sys.modules.get(WIDGETS)
+    if hasattr(module, "envset"):
+        module.JUPYTER_WIDGETS_ECHO = module.envset("JUPYTER_WIDGETS_ECHO", default=True)
 
 
 def comm_key(comm_id: str, target_name: str) -> str:
@@ -205,7 +219,3 @@ def the_widgets() -> Any:
 
 def _present(registry: dict[str, Any]) -> dict[str, Any]:
     return registry.present() if isinstance(registry, Registry) else registry
-
-
-def _nothing(key: str) -> Any:
-    raise KeyError(key)

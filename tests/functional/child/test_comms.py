@@ -268,3 +268,12 @@ def test_a_widget_answers_with_what_the_cell_before_did(notebook: Notebook) -> N
     notebook.run("factor = 100")
 
     assert update(notebook, opened(made)["IntSliderModel"], value=3).stream("stdout") == "300\n"
+
+
+def test_echo_is_off_where_the_session_says_so(notebook: Notebook) -> None:
+    made = notebook.run(
+        "import os\nos.environ['JUPYTER_WIDGETS_ECHO'] = '0'\n"
+        "import ipywidgets\ns = ipywidgets.IntSlider(1)"
+    )
+
+    assert not update(notebook, opened(made)["IntSliderModel"], value=2).of_type("comm_msg")

@@ -169,3 +169,18 @@ async def test_a_comm_of_another_kernel_is_unknown(world: World) -> None:
 
     assert said(messages) == ["busy", "stream", "comm_close", "idle"]
     assert world.function.ran == ["print made", "print x"]
+
+
+async def test_a_restart_answers_comm_messages_that_wait(world: World) -> None:
+    client = await with_comms(world)
+    running = client.execute("wait")
+    await world.function.began.wait()
+    waiting = move(client, "c1", "print late", value=1)
+
+    await world.registry.restart(client.kernel.kernel_id)
+    answers = await client.done(waiting)
+
+    await client.done(running)
+    assert said(answers) == ["busy", "stream", "idle"]
+    assert "restarted" in answers[1].content["text"]
+    assert "print late" not in world.function.ran
