@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from kernel_gateway.dispatch.plan import CellFacts, plan_comm
 from kernel_gateway.dispatch.settle import Settled
+from kernel_gateway.errors import GatewayError
 from kernel_gateway.kernels.cell import Call, error_message
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.outlet import Outlet, Sink
@@ -22,7 +23,7 @@ from kernel_gateway.messaging.replies import error_content
 from kernel_gateway.messaging.requests import COMM_MESSAGES
 from lambda_kernel.contract.invocation import Invocation
 
-__all__ = ["COMM_MESSAGES", "CommCall", "OpenComms", "notice", "open_comms"]
+__all__ = ["COMM_MESSAGES", "CommCall", "comm_info", "notice"]
 
 COMM_NAME, TARGET_NAME = "(comms:comm:", "(comms:target:"
 MAX_OLDER = 1000
@@ -48,12 +49,7 @@ class OpenComms:
     lost: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def info(self, content: Mapping[str, Any], since: Mapping[str, str | None]) -> dict[str, Any]:
-        """Return the content of a comm_info_reply.
-
-        Args:
-            content: of the request.
-            since: what the running cell has opened, and closed (None).
-        """
+        """Return the content of a comm_info_reply; see `comm_info`."""
         wanted = content.get("target_name")
         found = {**self.comms, **since}
         return {
@@ -64,6 +60,27 @@ class OpenComms:
                 if target is not None and (not wanted or target == wanted)
             },
         }
+
+
+async def comm_info(
+    content: Mapping[str, Any],
+    since: Mapping[str, str | None],
+    lineage: Lineage,
+    services: KernelServices,
+) -> dict[str, Any]:
+    """Return the content of the comm_info_reply.
+
+    Args:
+        content: of the request.
+        since: what the running cell has opened, and closed (None).
+        lineage: of the kernel.
+        services: likewise.
+    """
+    try:
+        found = await open_comms(lineage, await lineage.look(), services)
+    except GatewayError as problem:
+        return error_content(type(problem).__name__, str(problem))
+    return found.info(content, since)
 
 
 async def open_comms(lineage: Lineage, position: Position, services: KernelServices) -> OpenComms:

@@ -24,7 +24,7 @@ from kernel_gateway.errors import (
 from kernel_gateway.kernels import asking, query
 from kernel_gateway.kernels.asking import Asking
 from kernel_gateway.kernels.cell import Call, Cell
-from kernel_gateway.kernels.comms import COMM_MESSAGES, CommCall, OpenComms, notice, open_comms
+from kernel_gateway.kernels.comms import COMM_MESSAGES, CommCall, comm_info, notice
 from kernel_gateway.kernels.inputs import past_inputs
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.model import KernelModel
@@ -196,7 +196,7 @@ class LambdaKernel(KernelModel):
             await self.interrupt()
             return
         for cell in [each for each in self._queue or () if each.message.msg_id == msg_id]:
-            cast("deque[Cell]", self._queue).remove(cell)
+            cast("deque[Call]", self._queue).remove(cell)
             self._turn_away(cell.message, cell.sink, {"status": "aborted"})
 
     async def restart(self) -> None:
@@ -287,15 +287,9 @@ class LambdaKernel(KernelModel):
         self._idle_after(message)
 
     async def _tell_comms(self, message: InMessage, sink: Sink) -> None:
-        self._outlet.status("busy", message)
-        try:
-            position = await self._lineage.look()
-            found: OpenComms = await open_comms(self._lineage, position, self._services)
-            content = found.info(message.content, self._cell.comms if self._cell else {})
-        except GatewayError as problem:
-            content = error_content(type(problem).__name__, str(problem))
-        self._outlet.reply(message, sink, content)
-        self._idle_after(message)
+        since = self._cell.comms if self._cell is not None else {}
+        content = await comm_info(message.content, since, self._lineage, self._services)
+        self._answer(message, sink, content)
 
     def _enqueue(self, cell: Call) -> None:
         if self.execution_state is ExecutionState.DEAD:
