@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ CONTENT_FIELDS = (
     "allow_stdin",
     "stop_on_error",
 )
+COMM_FIELDS = ("comm_id", "target_name", "data")
 LONGEST_COMMIT_GRACE_S = 45.0
 COMMIT_GRACE_SHARE = 0.1
 QUERY_TIMEOUT_S = 30.0
@@ -119,6 +121,26 @@ def plan_query(
     msg = CellMessage(header={}, content=sent)
     asking = _invocation(msg, facts, request_id=request_id, nonce=nonce)
     return replace(asking, kind=kind, commit=False, limits=limits)
+
+
+def plan_comm(
+    header: Mapping[str, Any],
+    content: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    buffers: Sequence[bytes],
+    facts: CellFacts,
+    *,
+    request_id: str,
+    nonce: str,
+) -> Invocation:
+    """Return the invocation that gives a comm message to the session, and commits."""
+    msg = CellMessage(
+        header=_clean_header(header),
+        content={name: content[name] for name in COMM_FIELDS if name in content},
+        metadata=dict(metadata),
+        buffers=tuple(base64.b64encode(part).decode("ascii") for part in buffers),
+    )
+    return replace(_invocation(msg, facts, request_id=request_id, nonce=nonce), kind="comm")
 
 
 def limits_for(

@@ -11,7 +11,7 @@ from lambda_kernel.contract import names
 from lambda_kernel.contract.schema import InvalidField, decode
 
 DEFAULT_ID = "default"
-DEFAULT_PRELOAD = ("numpy", "pandas", "matplotlib.pyplot")
+DEFAULT_PRELOAD = ("numpy", "pandas", "matplotlib.pyplot", "ipywidgets")
 USUAL_TIMEOUT_S = 900
 LONGEST_TIMEOUT_S = 1800
 

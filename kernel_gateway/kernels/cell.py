@@ -1,10 +1,12 @@
-"""One execute_request: admit, plan, invoke, publish."""
+"""What a kernel runs, one after the other: a call; and the execute_request, which is one."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
@@ -15,12 +17,14 @@ from kernel_gateway.dispatch.plan import CellFacts, plan_cell
 from kernel_gateway.dispatch.run import Flight
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import AUDIT_UNAVAILABLE, RESULT_LOST, GatewayError, Started
-from kernel_gateway.kernels.outlet import Sink
+from kernel_gateway.kernels.lineage import Lineage
+from kernel_gateway.kernels.outlet import Outlet, Sink
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.kernels.stdin import Stdin
 from kernel_gateway.messaging.message import InMessage, utc_text
 from kernel_gateway.messaging.replies import error_content
 from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES, Frame, FrameKind
+from lambda_kernel.contract.invocation import Invocation
 from lambda_kernel.contract.outcome import Status
 
 logger = logging.getLogger(__name__)
@@ -34,17 +38,18 @@ LOST_OUTPUT = (
 )
 
 
-class Cell:
-    """One execute_request from the queue to its reply.
+class Call(ABC):
+    """One message that an invocation answers, from the queue to its end.
 
     Attributes:
-        message: the request.
+        message: what came.
         sink: who asked; None when that client is gone.
         stdin: what it asks its user, once it is sent.
         count: the number the cell shows, once it is admitted.
         ticket: its place in line for a container.
         flight: the invocation, once planned.
-        ended: the reply was sent.
+        ended: clients were told that it is over.
+        comms: target names of the comms that it has opened, by id; None for those it has closed.
         timings_ms: milliseconds per step.
     """
 
@@ -53,6 +58,7 @@ class Cell:
         "_request_id",
         "_said",
         "_started_date",
+        "comms",
         "count",
         "ended",
         "flight",
@@ -71,6 +77,7 @@ class Cell:
         self.ticket = Ticket()
         self.flight: Flight | None = None
         self.ended = False
+        self.comms: dict[str, str | None] = {}
         self._begun_s = time.monotonic()
         self.timings_ms = {"receive": _ms(message.received_s, self._begun_s)}
         self._request_id = uuid.uuid4().hex
@@ -87,40 +94,50 @@ class Cell:
     @property
     def silent(self) -> bool:
         """Whether nothing of it may be broadcast."""
-        return self.message.content.get("silent", False) is True
+        return False
 
     @property
     def stores_history(self) -> bool:
         """Whether it takes a number. Source: messaging spec, "Execute"."""
-        return self.message.content.get("store_history", True) is True and not self.silent
+        return False
 
     @property
     def stops_queue(self) -> bool:
-        """Whether its error aborts the requests behind it."""
-        return self.message.content.get("stop_on_error", True) is True and not self.silent
+        """Whether its error aborts the cells behind it."""
+        return False
 
     @property
     def code(self) -> str:
-        """The source."""
-        code: str = self.message.content["code"]
-        return code
+        """The source of a cell."""
+        return ""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to run; clients send such cells to see if a kernel lives."""
-        return not self.code.strip() and not self.message.content.get("user_expressions")
+    def takes_over(self, other: Call) -> bool:
+        """Return whether this one, which waits, does what ``other`` asks, too."""
+        return False
 
+    @abstractmethod
     def admit(self, last_count: int, say: Callable[..., None], services: KernelServices) -> None:
-        """Give it its number and publish ``execute_input``."""
-        self.count = last_count + 1
-        self._started_date = utc_text(services.now())
-        if not self.silent:
-            say(
-                "execute_input",
-                {"code": self.code, "execution_count": self.count},
-                metadata={"lambda_kernel": {"request_id": self._request_id}},
-            )
-        self._lap("admit")
+        """Give it its number, and tell clients that it begins."""
+
+    @abstractmethod
+    async def foregone(
+        self, lineage: Lineage, say: Callable[..., None], services: KernelServices
+    ) -> Settled | None:
+        """Return how it ends where nothing has to run for it (raises StorageError)."""
+
+    @abstractmethod
+    def plan(self, facts: CellFacts, nonce: str) -> Invocation:
+        """Return its invocation (raises CellRefused)."""
+
+    @abstractmethod
+    def answer(self, settled: Settled, last_count: int | None, outlet: Outlet) -> bool:
+        """Tell clients how it ended; return whether that was well.
+
+        Args:
+            settled: how it ended.
+            last_count: execution count of the last committed cell.
+            outlet: where messages go.
+        """
 
     async def invoke(
         self,
@@ -136,13 +153,7 @@ class Cell:
         Raises:
             CellRefused: nothing started.
         """
-        invocation = plan_cell(
-            self.message.header,
-            self.message.content,
-            facts,
-            request_id=self._request_id,
-            nonce=uuid.uuid4().hex,
-        )
+        invocation = self.plan(facts, uuid.uuid4().hex)
         flight = self.flight = Flight(
             invocation=invocation,
             ticket=self.ticket,
@@ -164,55 +175,6 @@ class Cell:
                     yield event
         finally:
             await services.dispatcher.clean_up(flight)
-
-    def reply_to(
-        self, settled: Settled, last_count: int | None, say: Callable[..., None]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Publish what must precede the reply; return the reply's content and metadata.
-
-        Args:
-            settled: how the cell ended.
-            last_count: execution count of the last committed cell.
-            say: publishes on iopub with this cell as parent.
-        """
-        if settled.trouble is not None:
-            text = settled.trouble.text(last_count, position_known=settled.position_known)
-            failure: str | None = settled.trouble.failure.ename
-            content = error_content(settled.trouble.failure.ename, text)
-            metadata: dict[str, Any] = {}
-            if not self.silent:
-                say("error", _error_message(content))
-        else:
-            content, metadata, failure = self._ran(settled, say)
-            # Stamped here: a child can say any number.
-            counted = self.stores_history and not self.is_empty
-            content["execution_count"] = self.count if counted else self.count - 1
-        content.setdefault("execution_count", self.count)
-        content.setdefault("user_expressions", {})
-        content.setdefault("payload", [])
-        metadata = self._metadata(settled, metadata, failure)
-        return content, {**metadata, "status": content["status"]}
-
-    def _ran(
-        self, settled: Settled, say: Callable[..., None]
-    ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
-        body = settled.reply or {}
-        content = body.get("content")
-        if settled.adopted and not self.silent:
-            say("stream", {"name": "stderr", "text": LOST_OUTPUT})
-        if not isinstance(content, dict) or content.get("status") not in {"ok", "error"}:
-            outcome = settled.outcome
-            if outcome is None or outcome.status is Status.OK:
-                return {"status": "ok"}, {}, None
-            failure = RESULT_LOST.ename
-            text = "the cell raised an error whose text was lost"
-            return error_content(failure, text), {}, failure
-        # IPython itself says some errors on a stream only: then there is no traceback.
-        is_unsaid = content["status"] == "error" and "error" not in self._said
-        if is_unsaid and content.get("traceback") and not self.silent:
-            say("error", _error_message(content))
-        metadata = body.get("metadata")
-        return dict(content), dict(metadata) if isinstance(metadata, dict) else {}, None
 
     def _metadata(
         self, settled: Settled, child_metadata: dict[str, Any], failure: str | None
@@ -265,6 +227,10 @@ class Cell:
             logger.warning("a container sent a message that is not an output")
             return
         self._said.add(msg_type)
+        if msg_type in ("comm_open", "comm_close"):
+            self.comms[str(content.get("comm_id"))] = (
+                str(content.get("target_name")) if msg_type == "comm_open" else None
+            )
         metadata = dict(metadata) if isinstance(metadata, dict) else {}
         # What stands under this name is the gateway's word.
         metadata.pop("lambda_kernel", None)
@@ -289,7 +255,123 @@ class Cell:
         self._begun_s = now_s
 
 
-def _error_message(content: dict[str, Any]) -> dict[str, Any]:
+class Cell(Call):
+    """One execute_request."""
+
+    __slots__ = ()
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing of it may be broadcast."""
+        return self.message.content.get("silent", False) is True
+
+    @property
+    def stores_history(self) -> bool:
+        """Whether it takes a number. Source: messaging spec, "Execute"."""
+        return self.message.content.get("store_history", True) is True and not self.silent
+
+    @property
+    def stops_queue(self) -> bool:
+        """Whether its error aborts the requests behind it."""
+        return self.message.content.get("stop_on_error", True) is True and not self.silent
+
+    @property
+    def code(self) -> str:
+        """The source."""
+        code: str = self.message.content["code"]
+        return code
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to run; clients send such cells to see if a kernel lives."""
+        return not self.code.strip() and not self.message.content.get("user_expressions")
+
+    def admit(self, last_count: int, say: Callable[..., None], services: KernelServices) -> None:
+        """Give it its number and publish ``execute_input``."""
+        self.count = last_count + 1
+        self._started_date = utc_text(services.now())
+        if not self.silent:
+            say(
+                "execute_input",
+                {"code": self.code, "execution_count": self.count},
+                metadata={"lambda_kernel": {"request_id": self._request_id}},
+            )
+        self._lap("admit")
+
+    async def foregone(
+        self, lineage: Lineage, say: Callable[..., None], services: KernelServices
+    ) -> Settled | None:
+        """Return its end where it is empty."""
+        if not self.is_empty:
+            return None
+        body = {"content": {"status": "ok", "execution_count": lineage.execution_count}}
+        return Settled(reply=body)
+
+    def plan(self, facts: CellFacts, nonce: str) -> Invocation:
+        """Return its invocation (raises CellRefused)."""
+        header, content = self.message.header, self.message.content
+        return plan_cell(header, content, facts, request_id=self._request_id, nonce=nonce)
+
+    def answer(self, settled: Settled, last_count: int | None, outlet: Outlet) -> bool:
+        """Publish what must precede the reply, and reply."""
+        say = functools.partial(outlet.publish, message=self.message)
+        content, metadata = self.reply_to(settled, last_count, say)
+        outlet.reply(self.message, self.sink, content, metadata)
+        self.published()
+        return bool(content["status"] != "error")
+
+    def reply_to(
+        self, settled: Settled, last_count: int | None, say: Callable[..., None]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Publish what must precede the reply; return the reply's content and metadata.
+
+        Args:
+            settled: how the cell ended.
+            last_count: execution count of the last committed cell.
+            say: publishes on iopub with this cell as parent.
+        """
+        if settled.trouble is not None:
+            text = settled.trouble.text(last_count, position_known=settled.position_known)
+            failure: str | None = settled.trouble.failure.ename
+            content = error_content(settled.trouble.failure.ename, text)
+            metadata: dict[str, Any] = {}
+            if not self.silent:
+                say("error", error_message(content))
+        else:
+            content, metadata, failure = self._ran(settled, say)
+            # Stamped here: a child can say any number.
+            counted = self.stores_history and not self.is_empty
+            content["execution_count"] = self.count if counted else self.count - 1
+        content.setdefault("execution_count", self.count)
+        content.setdefault("user_expressions", {})
+        content.setdefault("payload", [])
+        metadata = self._metadata(settled, metadata, failure)
+        return content, {**metadata, "status": content["status"]}
+
+    def _ran(
+        self, settled: Settled, say: Callable[..., None]
+    ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+        body = settled.reply or {}
+        content = body.get("content")
+        if settled.adopted and not self.silent:
+            say("stream", {"name": "stderr", "text": LOST_OUTPUT})
+        if not isinstance(content, dict) or content.get("status") not in {"ok", "error"}:
+            outcome = settled.outcome
+            if outcome is None or outcome.status is Status.OK:
+                return {"status": "ok"}, {}, None
+            failure = RESULT_LOST.ename
+            text = "the cell raised an error whose text was lost"
+            return error_content(failure, text), {}, failure
+        # IPython itself says some errors on a stream only: then there is no traceback.
+        is_unsaid = content["status"] == "error" and "error" not in self._said
+        if is_unsaid and content.get("traceback") and not self.silent:
+            say("error", error_message(content))
+        metadata = body.get("metadata")
+        return dict(content), dict(metadata) if isinstance(metadata, dict) else {}, None
+
+
+def error_message(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of an ``error`` message with what a reply says."""
     return {name: content.get(name, "") for name in ("ename", "evalue")} | {
         "traceback": content.get("traceback", [])
     }

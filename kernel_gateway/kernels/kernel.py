@@ -23,7 +23,8 @@ from kernel_gateway.errors import (
 )
 from kernel_gateway.kernels import asking, query
 from kernel_gateway.kernels.asking import Asking
-from kernel_gateway.kernels.cell import Cell
+from kernel_gateway.kernels.cell import Call, Cell
+from kernel_gateway.kernels.comms import COMM_MESSAGES, CommCall, comm_info, notice
 from kernel_gateway.kernels.inputs import past_inputs
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.model import KernelModel
@@ -47,7 +48,6 @@ from lambda_kernel.contract.schema import encode
 logger = logging.getLogger(__name__)
 
 CONTROL_REQUESTS = frozenset({"interrupt_request", "shutdown_request"})
-COMM_MESSAGES = frozenset({"comm_open", "comm_msg", "comm_close"})
 
 
 class LambdaKernel(KernelModel):
@@ -61,14 +61,14 @@ class LambdaKernel(KernelModel):
         super().__init__(lineage, environment, now=services.now, kept=services.settings.kept)
         self._services = services
         self._asking: Asking | None = None
-        self._queue: deque[Cell] | None = None
-        self._cell: Cell | None = None
+        self._queue: deque[Call] | None = None
+        self._cell: Call | None = None
         self._task: asyncio.Task[None] | None = None
         self._move(KernelEvent.READY)
 
     @property
     def queued(self) -> int:
-        """How many execute_requests wait behind the running one."""
+        """How many cells and comm messages wait behind the running one."""
         return len(self._queue or ())
 
     @property
@@ -138,25 +138,22 @@ class LambdaKernel(KernelModel):
         msg_type = message.msg_type
         if msg_type == "execute_request":
             self._enqueue(Cell(message, sink))
+        elif msg_type in COMM_MESSAGES:
+            self._enqueue(CommCall(message, sink))
         elif msg_type in CONTROL_REQUESTS:
             self._services.start(self._control(message, sink))
         elif msg_type in asking.KINDS:
             self._ask(asking.checked(message), sink)
         elif msg_type == "history_request":
             self._services.start(self._recall(message, sink))
+        elif msg_type == "comm_info_request":
+            self._services.start(self._tell_comms(message, sink))
         elif msg_type.endswith("_request"):
             self._answer_now(message, sink)
         elif msg_type == "input_reply":
             cell = self._cell
             stdin, flight = (cell.stdin, cell.flight) if cell is not None else (None, None)
             take_reply(message, sink, stdin, flight, self._services, self.refuse)
-        elif msg_type in COMM_MESSAGES:
-            # As ipykernel answers where nothing is registered; widgets wait for the idle.
-            self._outlet.status("busy", message)
-            if msg_type == "comm_open":
-                closed = {"comm_id": message.content.get("comm_id", ""), "data": {}}
-                self._outlet.publish("comm_close", closed, message)
-            self._idle_after(message)
         else:
             logger.info("a message is ignored", extra={"msg_type": msg_type[:64]})
 
@@ -199,7 +196,7 @@ class LambdaKernel(KernelModel):
             await self.interrupt()
             return
         for cell in [each for each in self._queue or () if each.message.msg_id == msg_id]:
-            cast("deque[Cell]", self._queue).remove(cell)
+            cast("deque[Call]", self._queue).remove(cell)
             self._turn_away(cell.message, cell.sink, {"status": "aborted"})
 
     async def restart(self) -> None:
@@ -289,10 +286,17 @@ class LambdaKernel(KernelModel):
         self._outlet.reply(message, sink, content)
         self._idle_after(message)
 
-    def _enqueue(self, cell: Cell) -> None:
+    async def _tell_comms(self, message: InMessage, sink: Sink) -> None:
+        since = self._cell.comms if self._cell is not None else {}
+        content = await comm_info(message.content, since, self._lineage, self._services)
+        self._answer(message, sink, content)
+
+    def _enqueue(self, cell: Call) -> None:
         if self.execution_state is ExecutionState.DEAD:
             content = error_content("DeadKernel", f"this kernel was {self.reason}")
             self._turn_away(cell.message, cell.sink, content)
+        elif self._queue and self._queue[-1].takes_over(cell):
+            return
         elif self.queued >= self._services.settings.max_queued:
             content = error_content("QueueFull", f"{self.queued} requests wait already")
             self._turn_away(cell.message, cell.sink, content)
@@ -324,7 +328,7 @@ class LambdaKernel(KernelModel):
             self._cell = None
         self._queue = self._task = None
 
-    async def _run_cell(self, cell: Cell) -> None:
+    async def _run_cell(self, cell: Call) -> None:
         lineage, say = self._lineage, self._say(cell)
         self._move(KernelEvent.CELL_BEGINS)
         self._outlet.status("busy", cell.message)
@@ -334,9 +338,12 @@ class LambdaKernel(KernelModel):
             cell.admit(lineage.execution_count, say, self._services)
             raise CellRefused(STORAGE_UNAVAILABLE, str(problem)) from problem
         cell.admit(lineage.execution_count, say, self._services)
-        if cell.is_empty:
-            body = {"content": {"status": "ok", "execution_count": lineage.execution_count}}
-            self._conclude(cell, Settled(reply=body))
+        try:
+            foregone = await cell.foregone(lineage, say, self._services)
+        except StorageError as problem:
+            raise CellRefused(STORAGE_UNAVAILABLE, str(problem)) from problem
+        if foregone is not None:
+            self._conclude(cell, foregone)
             return
         if cell.stores_history:
             lineage.execution_count = cell.count
@@ -352,26 +359,29 @@ class LambdaKernel(KernelModel):
                 self._conclude(cell, settled)
         await lineage.prefetch()
 
-    def _conclude(self, cell: Cell, settled: Settled) -> None:
+    def _conclude(self, cell: Call, settled: Settled) -> None:
         """Step 9: the session advances or does not; the client is told; the queue goes on."""
         self._lineage.advance(cell.flight.invocation if cell.flight else None, settled)
-        say = self._say(cell)
-        content, metadata = cell.reply_to(settled, self._lineage.last_count, say)
-        self._outlet.reply(cell.message, cell.sink, content, metadata)
-        cell.published()
+        went_well = cell.answer(settled, self._lineage.last_count, self._outlet)
         self._note_timings(cell.timings_ms)
         if settled.outcome is not None and settled.outcome.probe is not None:
             self._services.probes[self.environment.id] = settled.outcome.probe
         self._move(KernelEvent.CELL_ENDS)
         self._outlet.status("idle", cell.message)
-        if content["status"] == "error" and cell.stops_queue and self._queue:
-            aborted, self._queue = self._queue, deque()
+        if not went_well and cell.stops_queue and self._queue:
+            aborted = [waiting for waiting in self._queue if isinstance(waiting, Cell)]
+            self._queue = deque(each for each in self._queue if not isinstance(each, Cell))
             for waiting in aborted:
                 self._turn_away(waiting.message, waiting.sink, {"status": "aborted"})
 
     def _turn_away(self, message: InMessage, sink: Sink | None, content: dict[str, Any]) -> None:
         """Answer a request that does not become a cell."""
         self._outlet.status("busy", message)
+        if message.msg_type in COMM_MESSAGES:
+            why = content.get("evalue", "the kernel was restarted or shut down")
+            self._outlet.publish("stream", notice(f"it was not handled: {why}"), message)
+            self._idle_after(message)
+            return
         metadata = {
             "dependencies_met": True,
             "engine": "",
@@ -396,15 +406,11 @@ class LambdaKernel(KernelModel):
             self._turn_away(waiting.message, waiting.sink, {"status": "aborted"})
         return is_open
 
-    async def _kill(self, cell: Cell, why: str) -> None:
+    async def _kill(self, cell: Call, why: str) -> None:
         flight = cell.flight
         started = Started.UNKNOWN if flight is not None and flight.sent else Started.NO
         trouble = Trouble(failure=CELL_INTERRUPTED, started=started, detail=why)
-        content, metadata = cell.reply_to(
-            Settled(trouble=trouble), self._lineage.last_count, self._say(cell)
-        )
-        self._outlet.reply(cell.message, cell.sink, content, metadata)
-        cell.published()
+        cell.answer(Settled(trouble=trouble), self._lineage.last_count, self._outlet)
         self._outlet.status("idle", cell.message)
         if flight is None:
             return
@@ -422,5 +428,5 @@ class LambdaKernel(KernelModel):
         if self.execution_state is ExecutionState.BUSY and self._cell is not None:
             self._outlet.status("busy", self._cell.message)
 
-    def _say(self, cell: Cell) -> Callable[..., None]:
+    def _say(self, cell: Call) -> Callable[..., None]:
         return functools.partial(self._outlet.publish, message=cell.message)

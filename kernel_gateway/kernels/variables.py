@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -72,14 +72,26 @@ async def variables_of(
         VariablesUnreadable: see there.
         StorageError: S3 does not answer.
     """
+    found = await description_of(commit, store, bucket, scope)
+    return [] if found is None else read_index(*found)
+
+
+async def description_of(
+    commit: Commit, store: ObjectStore, bucket: str, scope: Scope
+) -> tuple[bytes, dict[int, bytes]] | None:
+    """Return the session's description and its parts; None where it has none.
+
+    Raises:
+        VariablesUnreadable: see there.
+        StorageError: S3 does not answer.
+    """
     index = commit.namespace.index
     if not index:
-        return []
+        return None
     objects = {each.id: each for each in commit.namespace.objects}
     stored = await bytes_of(described(objects, [index])[0], store, bucket, scope)
     found = described(objects, settled_parts(stored))
-    parts = {each.id: await bytes_of(each, store, bucket, scope) for each in found}
-    return read_index(stored, parts)
+    return stored, {each.id: await bytes_of(each, store, bucket, scope) for each in found}
 
 
 def settled_parts(stored: bytes) -> list[int]:
@@ -108,6 +120,24 @@ def read_index(stored: bytes, parts: Mapping[int, bytes] = NO_PARTS) -> list[Var
         # What is both is stored, but could not be read.
         found |= {each.name: each for each in _lost(data["lost"])}
     return [found[name] for name in sorted(found)]
+
+
+def side_names(stored: bytes, parts: Mapping[int, bytes] = NO_PARTS) -> list[str]:
+    """Return the names of what is stored beside variables (raises VariablesUnreadable)."""
+    found: list[str] = []
+    with damage_told():
+        data = parsed(stored)
+        for number, gone in data.get("settled", ()):
+            if b"(" in parts[number]:
+                settled = _settled(json.loads(parts[number]), gone, is_side_name)
+                found += [each.name for each in settled]
+        found += [each.name for each in _carried(data["components"], is_side_name)]
+    return found
+
+
+def is_side_name(name: str) -> bool:
+    """Return whether a name is one of the side state's objects."""
+    return name[:1] == "(" and len(name) <= MAX_NAME_CHARACTERS
 
 
 def parsed(stored: bytes) -> dict[str, Any]:
@@ -156,10 +186,13 @@ async def _chunk(chunk: Blob, store: ObjectStore, bucket: str, scope: Scope) -> 
         raise VariablesUnreadable("the description of the variables is gone") from missing
 
 
-def _carried(components: list[Any]) -> Iterator[Variable]:
+def _carried(
+    components: list[Any], is_wanted: Callable[[str], bool] | None = None
+) -> Iterator[Variable]:
+    is_wanted = is_wanted or _is_shown
     for _, names, _, _, _, _, _, size_bytes, cell in components:
         for name, type_name in names.items():
-            if _is_shown(name):
+            if is_wanted(name):
                 yield Variable(
                     name=name,
                     type=_short(type_name),
@@ -169,7 +202,9 @@ def _carried(components: list[Any]) -> Iterator[Variable]:
                 )
 
 
-def _settled(part: dict[str, Any], gone: list[int]) -> Iterator[Variable]:
+def _settled(
+    part: dict[str, Any], gone: list[int], is_wanted: Callable[[str], bool] | None = None
+) -> Iterator[Variable]:
     names, rows = part["names"].split(" "), zip(*json.loads(part["rest"]), strict=True)
     if sum(count for _, count in part["numbers"]) != len(names):
         # Also before room is made for what the numbers only claim.
@@ -178,7 +213,9 @@ def _settled(part: dict[str, Any], gone: list[int]) -> Iterator[Variable]:
     left_out = set(gone)
     for name, number, (kind, _, _, size, cell) in zip(names, numbers, rows, strict=True):
         if number not in left_out:
-            yield from _carried([[0, {name: part["types"][kind]}, 0, 0, 0, 0, 0, size, cell]])
+            yield from _carried(
+                [[0, {name: part["types"][kind]}, 0, 0, 0, 0, 0, size, cell]], is_wanted
+            )
 
 
 def _lost(losses: dict[str, Any]) -> Iterator[Variable]:

@@ -145,10 +145,6 @@ def _is_complete(content: Mapping[str, Any], _: KernelView) -> dict[str, Any]:
     return {"status": status}
 
 
-def _comm_info(*_: object) -> dict[str, Any]:
-    return {"status": "ok", "comms": {}}
-
-
 def _history(content: Mapping[str, Any], view: KernelView) -> dict[str, Any]:
     select = {"tail": _tail, "range": _range, "search": _search}.get(
         str(content.get("hist_access_type"))
@@ -212,5 +208,4 @@ _ANSWERS: Mapping[str, Callable[[Mapping[str, Any], KernelView], dict[str, Any]]
     "kernel_info_request": kernel_info,
     "is_complete_request": _is_complete,
     "history_request": _history,
-    "comm_info_request": _comm_info,
 }

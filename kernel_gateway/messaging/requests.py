@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -34,11 +35,18 @@ FIELDS: Mapping[str, Mapping[str, type]] = {
         "unique": bool,
     },
     "comm_info_request": {"target_name": str},
+    "comm_open": {"comm_id": str, "target_name": str, "data": dict},
+    "comm_msg": {"comm_id": str, "data": dict},
+    "comm_close": {"comm_id": str, "data": dict},
     "kernel_info_request": {},
     "shutdown_request": {"restart": bool},
     "interrupt_request": {},
 }
 """The fields of each request and their types. Source: Jupyter messaging spec 5.4."""
+
+COMM_MESSAGES = frozenset({"comm_open", "comm_msg", "comm_close"})
+MAX_COMM_NAME = 200
+"""Characters of a comm's id, and of its target's name; those of front ends have 36."""
 
 _JSON_NAMES = {
     str: "text",
@@ -70,7 +78,22 @@ def checked(message: InMessage) -> InMessage:
             raise BadMessage("content.code is missing")
         for name, value in content.get("user_expressions", {}).items():
             _check(f"content.user_expressions[{name!r}]", value, str)
+    if message.msg_type in COMM_MESSAGES:
+        _check_comm(message, content)
     return replace(message, content=content)
+
+
+def _check_comm(message: InMessage, content: Mapping[str, Any]) -> None:
+    names = ("comm_id", "target_name") if message.msg_type == "comm_open" else ("comm_id",)
+    for name in names:
+        if not 0 < len(content.get(name, "")) <= MAX_COMM_NAME:
+            raise BadMessage(f"content.{name} must be text of 1 to {MAX_COMM_NAME} characters")
+    try:
+        # What the child would read is plain Unicode JSON.
+        text = json.dumps([content, message.metadata], ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (ValueError, TypeError, RecursionError):
+        raise BadMessage("content.data and metadata must be plain Unicode JSON") from None
 
 
 def _check(name: str, value: Any, expected: type) -> None:

@@ -61,16 +61,25 @@ def decode_frame(frame: str | bytes, subprotocol: str | None) -> DecodedFrame:
     return _decode_legacy_binary(frame)
 
 
-def encode_frame(message: OutMessage, subprotocol: str | None) -> str | bytes:
+def encode_frame(
+    message: OutMessage, subprotocol: str | None, *, reads_binary: bool = False
+) -> str | bytes:
     """Return ``message`` as a frame.
 
     On the legacy protocol buffers are dropped and the metadata says so: JupyterLab's server reads
     binary frames there as UTF-8 and the cell would hang.
 
     Source: gateway.md, pitfall 3.
+
+    Args:
+        message: what to send.
+        subprotocol: the negotiated one, None for legacy.
+        reads_binary: the client of a legacy connection takes binary frames.
     """
     if subprotocol == V1_PROTOCOL:
         return _encode_v1(message)
+    if message.buffers and reads_binary:
+        return _encode_legacy_binary(message)
     data = message.to_dict()
     data["buffers"] = []
     if message.buffers:
@@ -119,6 +128,14 @@ def _decode_legacy_binary(frame: bytes) -> DecodedFrame:
     offsets = [*struct.unpack_from(f"!{count}I", frame, 4), len(frame)]
     message, *buffers = _slices(frame, offsets, first=4 * (count + 1))
     return DecodedFrame(data=_json(message, "the message"), buffers=tuple(buffers))
+
+
+def _encode_legacy_binary(message: OutMessage) -> bytes:
+    parts = [_dump(message.to_dict()).encode(), *message.buffers]
+    offsets = [4 * (len(parts) + 1)]
+    for part in parts[:-1]:
+        offsets.append(offsets[-1] + len(part))
+    return b"".join([struct.pack(f"!{len(parts) + 1}I", len(parts), *offsets), *parts])
 
 
 def _slices(frame: bytes, offsets: Sequence[int], *, first: int) -> list[bytes]:

@@ -14,8 +14,8 @@ from traitlets import Int
 
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.messaging.backlog import Backlog, rough_bytes
-from kernel_gateway.messaging.message import OutMessage
-from kernel_gateway.web.codec import MalformedFrame, decode_frame, encode_frame
+from kernel_gateway.messaging.message import OutMessage, new_header
+from kernel_gateway.web.codec import V1_PROTOCOL, MalformedFrame, decode_frame, encode_frame
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +25,13 @@ GOING_AWAY = 1001
 
 WRITTEN_AHEAD_BYTES = 256 * 1024
 """What is handed to the socket before the client has read; the rest waits as messages."""
+
+
+NO_BUFFERS = (
+    "[gateway] binary data cannot pass this connection (the legacy websocket protocol, which "
+    "JupyterLab speaks with --gateway-url) and was left out: widgets that need it, such as images, "
+    "stay empty. Clients that connect to the gateway itself get it.\n"
+)
 
 
 class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
@@ -48,6 +55,8 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         self._pending_bytes = 0
         self._backlog = Backlog()
         self._attached = False
+        self._reads_binary = False
+        self._told_of_buffers = False
 
     @property
     def subprotocol(self) -> str | None:
@@ -82,6 +91,10 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         except MalformedFrame as problem:
             self.kernel.refuse(str(problem), self.send)
             return
+        if isinstance(incoming_msg, bytes) and self.subprotocol != V1_PROTOCOL:
+            # Who speaks the legacy protocol's binary form reads it too; JupyterLab's server, as
+            # the client that --gateway-url makes it, sends text only.
+            self._reads_binary = True
         self.kernel.receive_raw(frame.data, self.send, buffers=frame.buffers, channel=frame.channel)
 
     def handle_outgoing_message(self, stream: str, outgoing_msg: list[Any]) -> None:
@@ -101,7 +114,14 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
             self._abandon()
             return
         self._backlog.add(message)
+        if message.buffers and not self._takes_buffers and not self._told_of_buffers:
+            self._told_of_buffers = True
+            self._backlog.add(_without_buffers(message))
         self._write()
+
+    @property
+    def _takes_buffers(self) -> bool:
+        return self._reads_binary or self.subprotocol == V1_PROTOCOL
 
     @classmethod
     def close_all(cls) -> None:
@@ -112,7 +132,9 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
     def _write(self) -> None:
         handler = self.websocket_handler
         while self._backlog and self._pending_bytes < WRITTEN_AHEAD_BYTES:
-            frame = encode_frame(self._backlog.take(), self.subprotocol)
+            frame = encode_frame(
+                self._backlog.take(), self.subprotocol, reads_binary=self._reads_binary
+            )
             try:
                 written = handler.write_message(frame, binary=isinstance(frame, bytes))
             except WebSocketClosedError:
@@ -136,3 +158,13 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         connection = handler.ws_connection
         if connection is not None and connection.stream is not None:
             connection.stream.close()
+
+
+def _without_buffers(message: OutMessage) -> OutMessage:
+    """Return what tells a client, once, that buffers of ``message`` were left out."""
+    return OutMessage(
+        channel="iopub",
+        header=new_header("stream", session=message.header["session"]),
+        parent_header=message.parent_header,
+        content={"name": "stderr", "text": NO_BUFFERS},
+    )

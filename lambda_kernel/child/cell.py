@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lambda_kernel.child import asking, cell_history, process, rehydrators
+from lambda_kernel.child import asking, cell_history, comm_messages, process, rehydrators
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.invocations import CellInvocation
 from lambda_kernel.child.kernel import CellKernel
@@ -26,6 +26,7 @@ from lambda_kernel.child.state.memory import open_pagemap
 from lambda_kernel.child.state.session import Session, SnapshotTooLarge, SnapshotUnreadable
 from lambda_kernel.contract.cell_protocol import (
     FAILED_STATUS,
+    STORING_KINDS,
     CellDescriptors,
     CellRequest,
     ChildKind,
@@ -109,10 +110,15 @@ def _answer(
         content = variables_reply(state, kernel.cell_shell, request.msg.content)
         send_reply(channel, {"header": header, "metadata": {}, "content": content})
         return 0
-    cell_history.begin_cell(kernel.cell_shell, request.execution_count)
-    ran_here = CellInvocation.here(request.execution_count, request.environment)
-    kernel.cell_shell.invocations.append(ran_here)
-    if request.kind != "execute":
+    # A comm message is no cell: it changes the session after the last one.
+    number = request.execution_count + (request.kind == "comm")
+    cell_history.begin_cell(kernel.cell_shell, number)
+    if request.kind == "comm":
+        comm_messages.prepare(kernel, state, message)
+    else:
+        ran_here = CellInvocation.here(request.execution_count, request.environment)
+        kernel.cell_shell.invocations.append(ran_here)
+    if request.kind not in STORING_KINDS:
         asking.make_ready(kernel.cell_shell, state.loader, message["content"])
     gc.enable()
     _handle(kernel, message, interrupts)
@@ -124,7 +130,7 @@ def _answer(
     reply = kernel.cell_session.reply
     if reply is None:
         raise UnsupportedRequest(f"a {request.kind} request had no reply")
-    if request.kind != "execute":
+    if request.kind not in STORING_KINDS:
         send_reply(channel, reply)
         return 0
     try:
@@ -138,6 +144,8 @@ def _answer(
 
 
 def _message(request: CellRequest) -> dict[str, Any]:
+    if request.kind == "comm":
+        return comm_messages.read(request)
     msg_type = REQUEST_TYPES.get(request.kind)
     if msg_type is None:
         raise UnsupportedRequest(f"requests of kind {request.kind} are not supported yet")
@@ -230,7 +238,10 @@ def _reply_interrupted(
 
 async def dispatch(kernel: CellKernel, message: dict[str, Any]) -> None:
     """Let the kernel answer ``message``; the reply is kept in its session."""
-    await kernel.shell_handlers[message["msg_type"]](None, [], message)
+    if message["msg_type"] in comm_messages.TYPES:
+        comm_messages.handle(kernel, message)
+    else:
+        await kernel.shell_handlers[message["msg_type"]](None, [], message)
 
 
 def _silence_own_logging() -> None:

@@ -30,7 +30,7 @@ and ``Exited`` for each child, once it is reaped. Children end in any order.
     {"kind": "message", "msg_type", "content", "metadata"}     with the message's buffers
     {"kind": "reply", "msg_type", "content", "metadata"}       once, after every message
     {"kind": "snapshot", "size_bytes", "index", "keep",
-     "new", "patched", "lost", "changed"}                      last of an executed cell
+     "new", "patched", "lost", "changed"}                      last of STORING_KINDS
     {"kind": "failed", "reason", "message"}                    instead of what is missing
 
 A child that wrote everything ends with status 0; one that says ``failed`` with ``FAILED_STATUS``.
@@ -75,6 +75,9 @@ MAX_OBJECTS = 200_000
 
 MAX_CHANGED = 1_000
 SHOWN_CHANGES = 20
+
+STORING_KINDS = frozenset({"execute", "comm"})
+"""Kinds of requests after which the child says what became of the session."""
 
 _DESCRIPTOR_COUNT = 7
 _PREPARE = b'{"prepare":1}'

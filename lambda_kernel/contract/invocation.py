@@ -70,10 +70,26 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellMessage:
-    """The Jupyter request: its header (as received) and content."""
+    """The Jupyter message that the child gets.
+
+    Attributes:
+        header: as received.
+        content: likewise.
+        metadata: likewise.
+        buffers: its binary parts, base64.
+    """
 
     header: dict[str, Any]
     content: dict[str, Any]
+    metadata: dict[str, Any] = field(default_factory=dict)
+    buffers: tuple[str, ...] = ()
+
+    def buffer_bytes(self) -> list[bytes]:
+        """Return the binary parts (raises InvalidField)."""
+        try:
+            return [base64.b64decode(part, validate=True) for part in self.buffers]
+        except (binascii.Error, ValueError):
+            raise InvalidField("msg.buffers", "is not base64") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,8 @@ class ChildFrames:
     @property
     def is_complete(self) -> bool:
         """Whether everything has come that a request of this kind must have."""
-        return self.reply is not None and (self.kind != "execute" or self.snapshot is not None)
+        stores = self.kind in cell_protocol.STORING_KINDS
+        return self.reply is not None and (self.snapshot is not None or not stores)
 
     def read(self, explained: Callable[[dict[str, Any]], dict[str, Any]]) -> bool:
         """Take what is there.

@@ -149,25 +149,40 @@ class NotebookClient:
             )
         )
 
-    def send(self, msg_type: str, content: dict[str, Any], channel: str = "shell") -> str:
-        msg_id = uuid.uuid4().hex
+    def message(
+        self,
+        msg_type: str,
+        content: dict[str, Any],
+        channel: str = "shell",
+        metadata: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
         header = {
-            "msg_id": msg_id,
+            "msg_id": uuid.uuid4().hex,
             "msg_type": msg_type,
             "session": self.session_id,
             "username": "tester",
             "version": "5.3",
             "date": "2026-01-01T00:00:00Z",
         }
-        message = {
+        return {
             "header": header,
             "parent_header": {},
-            "metadata": {},
+            "metadata": metadata or {},
             "content": content,
             "channel": channel,
             "buffers": [],
         }
+
+    def send(
+        self,
+        msg_type: str,
+        content: dict[str, Any],
+        channel: str = "shell",
+        metadata: dict[str, Any] | None = None,
+    ) -> str:
+        message = self.message(msg_type, content, channel, metadata)
         self.socket.send(json.dumps(message))
+        msg_id: str = message["header"]["msg_id"]
         return msg_id
 
     def submit(self, code: str, **content: Any) -> Execution:

@@ -7,16 +7,12 @@ import sys
 import time
 from typing import Any
 
-from lambda_kernel.child.rehydrators.registry import NotCarried
-
 _PLAIN = (int, float, str, bool, type(None))
 _OF_THE_PROCESS = ("fp", "sp", "iterable", "pos", "container")
 
 
 def reduce_bar(bar: Any) -> Any:
     """Carry its numbers; what it went through, where that can be stored."""
-    if type(bar).__module__ == "tqdm.notebook":
-        raise NotCarried("its widget ends with the cell", "keep {name}.n")
     plain = {
         key: value
         for key, value in vars(bar).items()
@@ -25,7 +21,16 @@ def reduce_bar(bar: Any) -> Any:
     # Averages: two numbers each.
     averages = {k: vars(v) for k, v in vars(bar).items() if k.startswith("_ema")}
     iterable = bar.iterable if isinstance(bar.iterable, list | tuple | range | dict | set) else None
+    if hasattr(bar, "container"):
+        # Of a notebook: its widget holds the bar, and is made after it.
+        shown = {"container": bar.container}
+        return make_bar, (type(bar), plain, averages, iterable), shown, None, None, _show
     return make_bar, (type(bar), plain, averages, iterable)
+
+
+def _show(bar: Any, shown: dict[str, Any]) -> None:
+    vars(bar).update(shown)
+    bar.disp = bar.display
 
 
 def make_bar(cls: Any, plain: dict[str, Any], averages: dict[str, Any], iterable: Any) -> Any:
@@ -39,7 +44,8 @@ def make_bar(cls: Any, plain: dict[str, Any], averages: dict[str, Any], iterable
         average = ema()
         vars(average).update(numbers)
         setattr(bar, name, average)
-    bar.sp = cls.status_printer(sys.stderr)
+    if not plain.get("gui"):
+        bar.sp = cls.status_printer(sys.stderr)
     if not bar.disable:
         cls._instances.add(bar)
     return bar

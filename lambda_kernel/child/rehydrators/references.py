@@ -5,8 +5,6 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from lambda_kernel.child.rehydrators.registry import NotCarried
-
 
 class _Gone:
     """Stands for what a dead reference pointed to."""
@@ -15,6 +13,11 @@ class _Gone:
 def make_dead_ref() -> weakref.ref[Any]:
     """Return a reference whose object is gone."""
     return weakref.ref(_Gone())
+
+
+def make_dead_proxy() -> Any:
+    """Return a proxy of an object that is gone."""
+    return weakref.proxy(_Gone())
 
 
 def reduce_ref(ref: Any) -> Any:
@@ -37,7 +40,7 @@ def reduce_proxy(proxy: Any) -> Any:
     try:
         target = proxy.__repr__.__self__
     except ReferenceError:
-        raise NotCarried("what it stands for is gone", "del {name}") from None
+        return make_dead_proxy, ()
     return weakref.proxy, (target,)
 
 

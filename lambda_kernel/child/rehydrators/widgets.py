@@ -1,4 +1,4 @@
-"""ipywidgets: the model's state, and the comm that the front end knows it by.
+"""Comms and ipywidgets: the model's state, and the comm that the front end knows it by.
 
 Nothing is announced again: a front end that shows the widget follows what the kernel sets.
 """
@@ -7,6 +7,22 @@ from __future__ import annotations
 
 import importlib
 from typing import Any
+
+CONTROL_TARGET = "jupyter.widget.control"
+
+_is_taken_up = True
+
+
+def take_up() -> None:
+    """Let what is made from now on be the session's: registered, and open."""
+    global _is_taken_up
+    _is_taken_up = True
+
+
+def lay_down() -> None:
+    """Let what is made from now on be a copy that nobody hears of: pickles are only tried."""
+    global _is_taken_up
+    _is_taken_up = False
 
 
 def reduce_comm(comm: Any) -> Any:
@@ -23,15 +39,22 @@ def make_comm(target_name: str, comm_id: str) -> Any:
     comm_package = importlib.import_module("comm")
     comm = comm_package.create_comm(target_name=target_name, comm_id=comm_id, primary=False)
     comm.primary = True
-    # Without a kernel ipywidgets takes it for one that nobody listens to.
-    comm.kernel = importlib.import_module("ipykernel.kernelbase").Kernel.instance()
-    comm_package.get_comm_manager().register_comm(comm)
+    if _is_taken_up:
+        # Without a kernel ipywidgets takes it for one that nobody listens to.
+        comm.kernel = importlib.import_module("ipykernel.kernelbase").Kernel.instance()
+        comm_package.get_comm_manager().register_comm(comm)
+        if target_name == CONTROL_TARGET:
+            importlib.import_module("ipywidgets").Widget._control_comm = comm
     return comm
 
 
 def _set_comm_state(comm: Any, state: dict[str, Any]) -> None:
     for name, value in state.items():
         setattr(comm, name, value)
+    if comm._closed:
+        importlib.import_module("comm").get_comm_manager().comms.pop(comm.comm_id, None)
+    # One that is thrown away closes itself at the front end, too.
+    comm._closed = comm._closed or not _is_taken_up
 
 
 def reduce_widget(widget: Any) -> Any:
@@ -58,6 +81,8 @@ def _set_widget_state(widget: Any, state: tuple[dict[str, Any], list[Any]]) -> N
     widget.__setstate__(traits)
     for function, name, kind in observers:
         widget._add_notifiers(function, name, kind)
-    if widget.comm is not None:
-        instances = importlib.import_module("ipywidgets.widgets.widget")._instances
-        instances[widget.model_id] = widget
+    if widget.comm is not None and _is_taken_up:
+        module = importlib.import_module("ipywidgets.widgets.widget")
+        instances = getattr(module, "_instances", None)
+        if instances is not None:
+            instances[widget.comm.comm_id] = widget

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lambda_kernel.child.side_state.carrier import Carrier, ObjectCarrier
+from lambda_kernel.child.side_state.comms import Comms
 from lambda_kernel.child.side_state.environment import (
     CurrentDirectory,
     Environment,
@@ -49,12 +50,14 @@ class Baseline:
     Attributes:
         environment: as the request gave it.
         patches: what cells assign in modules; also one of the object carriers.
+        comms: likewise; its objects are read when they are asked for.
         carriers: in the order they are applied: what finds modules before what imports them.
         object_carriers: of what only the session's pickles can hold.
     """
 
     environment: Mapping[str, str]
     patches: Patches
+    comms: Comms
     carriers: tuple[Carrier, ...]
     object_carriers: tuple[ObjectCarrier, ...]
 
@@ -67,10 +70,11 @@ class Baseline:
             shell: the IPython shell.
         """
         environment = dict(os.environ)
-        logging_carrier, patches = LogSetup(), Patches(shell)
+        logging_carrier, patches, comms = LogSetup(), Patches(shell), Comms(shell)
         return cls(
             environment=environment,
             patches=patches,
+            comms=comms,
             carriers=(
                 Environment(environment),
                 ImportPath(tuple(sys.path)),
@@ -92,6 +96,7 @@ class Baseline:
             ),
             object_carriers=(
                 patches,
+                comms,
                 logging_carrier,
                 Magics(shell),
                 Formatters(shell),

@@ -24,11 +24,14 @@ import weakref
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from traitlets.traitlets import DefaultHandler, ObserveHandler, ValidateHandler
+
 from lambda_kernel.child.rehydrators import sharing
 from lambda_kernel.child.state.arrays import is_array, memory_owner
 from lambda_kernel.child.state.classes import registered
 from lambda_kernel.child.state.definitions import (
     Definitions,
+    home_of_method,
     is_importable,
     is_namespace_of_module,
 )
@@ -72,6 +75,9 @@ _ATOMIC_TYPES: frozenset[type] = frozenset(
         logging.RootLogger,
     }
 )
+_HANDLER_TYPES = frozenset({ObserveHandler, ValidateHandler, DefaultHandler})
+"""Of traitlets: each instance holds those of its class."""
+
 _BOUND_TYPES = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
@@ -170,6 +176,8 @@ class Components:
             # A member is found through its class, which holds it.
             following.append(cls)
             return
+        if cls in _HANDLER_TYPES and not self._definitions.is_own_function(value.func):
+            return
         key = id(value)
         if key in self._visited:
             if cls is dict:
@@ -224,7 +232,7 @@ class Components:
         if issubclass(cls, weakref.ref):
             return [value()]
         if cls is types.MethodType:
-            return [value.__self__, value.__func__]
+            return [value.__self__, *([] if home_of_method(value) else [value.__func__])]
         partners = sharing.partners_of(value)
         if partners is not None:
             self._union(root, ("partners", partners))

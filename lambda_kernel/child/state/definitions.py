@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
+import typing
 import uuid
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 from cloudpickle import cloudpickle as _cloudpickle
@@ -63,6 +65,32 @@ def is_importable(value: Any) -> bool:
     for part in value.__qualname__.split("."):
         found = getattr(found, part, None)
     return found is value
+
+
+def home_of_method(method: types.MethodType) -> tuple[type, str] | None:
+    """Return the imported class and the name under which it has what a bound method calls.
+
+    None where no class has it, or where its name alone leads there. Decorators leave such
+    functions in classes, which all bound methods of the class share.
+    """
+    function, owner = method.__func__, type(method.__self__)
+    if type(function) is not types.FunctionType or is_importable(function):
+        return None
+    return _home_in(typing.cast("Hashable", owner), function)
+
+
+@functools.lru_cache(maxsize=1024)
+def _home_in(owner: Any, function: types.FunctionType) -> tuple[type, str] | None:
+    for base in owner.__mro__:
+        for name, value in vars(base).items():
+            if value is function:
+                return (base, name) if _cloudpickle._should_pickle_by_reference(base) else None
+    return None
+
+
+def bind_method(owner: Any, base: type, name: str) -> Any:
+    """Return a method that is bound again."""
+    return vars(base)[name].__get__(owner)
 
 
 def is_namespace_of_module(namespace: dict[str, Any]) -> bool:

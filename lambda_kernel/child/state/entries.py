@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from lambda_kernel.child.state.loading import Loader
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 UNDERS = ("_", "__", "___")
 
 _NUMBERED_INPUT = re.compile(r"_i{0,3}|_i\d+|_\d+")
+_COMM = re.compile(r"\(comms:comm:[^:]*:(.*)\)")
 _MODULE_NAMES = frozenset(
     {
         "__name__",
@@ -115,7 +117,15 @@ def shift(stored: Loader) -> list[str]:
 
 def label(name: str) -> str | None:
     """Return what the user knows a name as; None where it is another name of something."""
-    return None if name in UNDERS or name.startswith("<") else name
+    if name in UNDERS or name.startswith("<"):
+        return None
+    comm = _COMM.fullmatch(name)
+    return name if comm is None else comm_label(unquote(comm[1]))
+
+
+def comm_label(comm_id: str) -> str:
+    """Return what the user knows a comm as, which most often is a widget's."""
+    return f"widget {comm_id}"
 
 
 def variable(name: str) -> str | None:

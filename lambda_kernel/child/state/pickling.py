@@ -21,6 +21,8 @@ from lambda_kernel.child.rehydrators import reduce_live
 from lambda_kernel.child.state import arrays, classes, reducers
 from lambda_kernel.child.state.definitions import (
     Definitions,
+    bind_method,
+    home_of_method,
     is_importable,
     is_namespace_of_module,
     names_read_by,
@@ -191,6 +193,8 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return classes.reduce_class(obj)
         elif cls is types.CellType:
             return self._reduce_cell(obj)
+        elif cls is types.MethodType and (home := home_of_method(obj)) is not None:
+            return bind_method, (obj.__self__, *home)
         elif cls is _LruCacheWrapper and not is_importable(obj):
             attributes = {k: v for k, v in vars(obj).items() if k not in _MADE_BY_LRU_CACHE}
             return make_cached, (obj.__wrapped__, obj.cache_parameters()), attributes

@@ -75,7 +75,17 @@ def _reduce_code(code: types.CodeType) -> Any:
     return make_code, (*args[:position], code.co_filename, *args[position + 1 :])
 
 
-def _refuse_memory(view: memoryview) -> Any:
+def make_view(content: bytes, form: str, shape: tuple[int, ...]) -> memoryview:
+    """Return a view of bytes: ``memoryview.cast`` wants them to be bytes first."""
+    view = memoryview(content)
+    return view if form == "B" and len(shape) == 1 else view.cast(form, shape)  # type: ignore[call-overload]
+
+
+def _reduce_memory(view: memoryview) -> Any:
+    if type(view.obj) is bytes:
+        # Nobody can change what it shows.
+        content = view.obj if view.nbytes == len(view.obj) and view.c_contiguous else view.tobytes()
+        return make_view, (content, view.format, view.shape)
     # cloudpickle would silently copy what it shows.
     raise pickle.PicklingError("a memoryview shows memory of its process")
 
@@ -127,7 +137,7 @@ _VIEWS = {
 
 REDUCERS: dict[type, Callable[[Any], Any]] = {
     types.CodeType: _reduce_code,
-    memoryview: _refuse_memory,
+    memoryview: _reduce_memory,
     types.MappingProxyType: _reduce_proxy,
     typing.NewType: _reduce_new_type,
     **_TYPING,

@@ -126,8 +126,7 @@ class Session:
         for ref in index.history:
             self._history.add(cell_history.part_from_bytes(self._objects.read(ref)))
         self._history.apply(shell)
-        self._loader.load_names(index.side_names())
-        side_state.apply_objects(self._baseline, self._side)
+        self._restore_objects(index.side_names())
         for name, own in index.aliases.items():
             shell.user_ns[name] = shell.user_ns if own is None else shell.user_ns[own]
         if self._loader.table:
@@ -137,6 +136,20 @@ class Session:
             )
         self._randomness = settings["randomness"]
         randomness.apply(self._randomness, self._seeds)
+
+    def _restore_objects(self, names: list[str]) -> None:
+        comms = self._baseline.comms
+        prefix = f"({comms.name}:"
+        self._loader.load_names(name for name in names if not name.startswith(prefix))
+        side_state.apply_objects(self._baseline, self._side)
+        keys = [name[len(prefix) : -1] for name in names if name.startswith(prefix)]
+        if keys:
+            comms.offer(keys, lambda key: self._side_object(f"{comms.name}:{key}"))
+
+    def _side_object(self, key: str) -> Any:
+        if key not in self._side:
+            self._loader.load(f"({key})")
+        return self._side.pop(key)
 
     def _bind(self, name: str, value: Any) -> None:
         if name.startswith("("):
@@ -171,7 +184,7 @@ class Session:
         side = side_state.collect_objects(self._baseline)
         values.update((f"({key})", value) for key, value in side.items())
         storing = Storing(
-            index, self._loader, self._definitions, self._memory, packer, _references(shell), cell
+            index, self._loader, self._definitions, self._memory, packer, self._references(), cell
         )
         lost = storing.store(values, shell.user_ns)
         changes = index.changes_since(*self._before) | dict.fromkeys(lost, "lost")
@@ -203,6 +216,10 @@ class Session:
             index.history, new = [], self._history.everything(shell)
         packer.add(cell_history.part_to_bytes(new), index.history.append)
 
+    def _references(self) -> dict[int, Callable[[], Any]]:
+        own = {id(self._shell): the_shell, id(os.environ): the_environment}
+        return own | self._baseline.comms.references()
+
     def _check_size(self) -> None:
         size = self._index.size_bytes()
         if size <= self._limit_bytes:
@@ -230,7 +247,3 @@ def the_shell() -> Any:
 def the_environment() -> Any:
     """Return ``os.environ`` of this process."""
     return os.environ
-
-
-def _references(shell: Any) -> dict[int, Callable[[], Any]]:
-    return {id(shell): the_shell, id(os.environ): the_environment}

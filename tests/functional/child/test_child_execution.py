@@ -311,13 +311,13 @@ def test_a_flood_of_text_comes_in_few_messages(notebook: Notebook) -> None:
     assert len(result.of_type("stream")) < 500
 
 
-def test_kinds_that_wait_for_their_turn_are_refused(notebook: Notebook) -> None:
+def test_a_comm_message_without_a_type_is_refused(notebook: Notebook) -> None:
     request = notebook.request("", kind="comm")
 
     result = notebook.zygote.finish(notebook.zygote.start(request))
 
     assert result.failed is not None
-    assert "not supported yet" in result.failed["message"]
+    assert "comm.header.msg_type" in result.failed["message"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import uuid
 from collections import defaultdict
@@ -21,10 +22,11 @@ from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.kernels.services import KernelSettings
+from kernel_gateway.kernels.variables import INDEX_VERSION
 from kernel_gateway.messaging.message import InMessage, OutMessage
 from kernel_gateway.objects import MemoryObjectStore
 from lambda_kernel.contract import control, keys
-from lambda_kernel.contract.commit import Commit, digest_of
+from lambda_kernel.contract.commit import Blob, Commit, Namespace, StoredObject, digest_of
 from lambda_kernel.contract.frames import FrameKind, FrameWriter, invocation_key
 from lambda_kernel.contract.invocation import Head, Invocation
 from lambda_kernel.contract.keys import Stack
@@ -87,7 +89,8 @@ class FakeFunction:
     answers; other words name a way in which an invocation can go wrong.
 
     Attributes:
-        ran: the code of every cell that began, in order.
+        ran: the code of every cell that began, in order; of a comm message, ``data["do"]``.
+        stored_names: names that every commit holds.
         invocations: every invocation that came, in order.
         release: lets waiting cells go on.
         began: set when a cell waits.
@@ -99,11 +102,13 @@ class FakeFunction:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     began: asyncio.Event = field(default_factory=asyncio.Event)
     inlines_commit: bool = True
+    stored_names: tuple[str, ...] = ()
 
     async def __call__(self, payload: bytes) -> AsyncGenerator[bytes, None]:
         invocation = Invocation.from_dict(await self._event(payload))
         self.invocations.append(invocation)
-        code = str(invocation.msg.content["code"])
+        content = invocation.msg.content
+        code = str(content["data"]["do"] if invocation.kind == "comm" else content["code"])
         word, _, rest = code.partition(" ")
         key = invocation_key(FRAME_KEY, invocation.request_id, invocation.nonce)
         writer = FrameWriter(key if word != "forge" else bytes(32))
@@ -225,6 +230,7 @@ class FakeFunction:
             execution_count=invocation.execution_count,
             outcome=plain,
             reply={"msg_type": "execute_reply", "content": reply, "metadata": {}},
+            namespace=holding(self.stored_names),
         )
         stored = commit.to_bytes()
         key = keys.commit_key(invocation.scope, invocation.kernel_id, invocation.seq)
@@ -289,6 +295,18 @@ def _outputs(word: str, rest: str) -> list[dict[str, Any]]:
     }
     metadata = lies if word == "lies" else {}
     return [{**messages[word], "metadata": metadata}] if word in messages else []
+
+
+def holding(names: tuple[str, ...]) -> Namespace:
+    """Return a namespace whose description has these names."""
+    components = [
+        [i, {name: "T"}, None, [], [], [1, 0, 1], [], 1, 1] for i, name in enumerate(names)
+    ]
+    stored = json.dumps({"v": INDEX_VERSION, "components": components, "lost": {}}).encode()
+    inline = base64.b64encode(stored).decode()
+    blob = Blob(digest=digest_of(stored), size_bytes=len(stored), inline=inline)
+    described = StoredObject(id=1, size_bytes=len(stored), chunks=(blob,))
+    return Namespace(objects=(described,), index=1) if names else Namespace()
 
 
 async def quiet() -> None:

@@ -392,7 +392,11 @@ async def test_a_comm_for_which_nothing_is_registered_is_closed(world: World) ->
     messages = await client.done(client.send("comm_open", comm_id="c", target_name="t", data={}))
 
     assert said(messages) == ["busy", "comm_close", "idle"]
-    assert said(await client.done(client.send("comm_msg", comm_id="c"))) == ["busy", "idle"]
+    messages = await client.done(client.send("comm_msg", comm_id="c"))
+    assert said(messages) == ["busy", "stream", "comm_close", "idle"]
+    assert "this widget is inert" in messages[1].content["text"]
+    assert said(await client.done(client.send("comm_close", comm_id="c"))) == ["busy", "idle"]
+    assert world.function.invocations == []
 
 
 async def test_output_goes_to_every_client_and_the_reply_to_the_one_that_asked(

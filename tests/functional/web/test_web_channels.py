@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 import pytest
+from jupyter_server.services.kernels.connection.base import serialize_binary_message
 from traitlets.config import Config
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
@@ -108,6 +109,22 @@ async def test_binary_parts_go_over_v1_and_are_dropped_with_a_notice_over_legacy
         assert shown["buffers"] == expected
         if subprotocol is None:
             assert shown["metadata"]["lambda_kernel"]["buffers_dropped"] == 2
+            (told,) = [m["content"]["text"] for m in came if m["msg_type"] == "stream"]
+            assert "binary data cannot pass this connection" in told
+
+
+async def test_a_legacy_client_that_sends_binary_frames_is_sent_binary_frames(
+    gateway: WebGateway,
+) -> None:
+    kernel_id = await gateway.start_kernel()
+    message = execute_request("buffers")
+    async with gateway.channels(kernel_id) as socket:
+        await socket.send(serialize_binary_message({**message, "buffers": [b"1"]}))
+        frames = [await asyncio.wait_for(socket.recv(), 20) for _ in range(5)]
+    (binary,) = [frame for frame in frames if isinstance(frame, bytes)]
+    decoded = decode_frame(binary, None)
+    assert decoded.data["msg_type"] == "display_data"
+    assert decoded.buffers == (b"\x00\xff", b"")
 
 
 async def test_a_message_without_channel_and_date_works(gateway: WebGateway) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jupyter_server.services.kernels.connection.base import (
+    deserialize_binary_message,
     deserialize_msg_from_ws_v1,
     serialize_binary_message,
     serialize_msg_to_ws_v1,
@@ -74,6 +75,20 @@ def test_a_legacy_frame_is_text_without_buffers_and_says_so(message: OutMessage)
     expected = len(message.buffers) or None
     told = dropped.get("buffers_dropped") if isinstance(dropped, dict) else None
     assert told == expected
+
+
+@given(MESSAGES)
+def test_a_legacy_client_that_reads_binary_gets_the_buffers(message: OutMessage) -> None:
+    frame = encode_frame(message, None, reads_binary=True)
+    if not message.buffers:
+        assert isinstance(frame, str)
+        return
+    assert isinstance(frame, bytes)
+    decoded = decode_frame(frame, None)
+    assert decoded.data == message.to_dict()
+    assert decoded.buffers == message.buffers
+    theirs = deserialize_binary_message(frame.replace(b'"date"', b'"datf"'))
+    assert tuple(map(bytes, theirs["buffers"])) == message.buffers
 
 
 @given(OBJECTS, st.lists(st.binary(max_size=20), max_size=3))
