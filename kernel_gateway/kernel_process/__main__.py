@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Coroutine
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 PARENT = "JPY_PARENT_PID"
 """Set by jupyter_client for a kernel that is to end with the process that started it."""
 
+IPYKERNEL_OPTION = re.compile(r"--\w+\.\w+=")
+
 FAILED = 1
 
 
@@ -37,7 +40,10 @@ def main() -> int:
     parser.add_argument("--state-dir", type=Path, default=default_state_dir())
     parser.add_argument("--config", help="of the gateway, where it has to be started")
     parser.add_argument("--kernel-name", default="lambda-python")
-    options = parser.parse_args()
+    options, rest = parser.parse_known_args()
+    # nbclient gives every Python kernel options of ipykernel's; none of them means anything here.
+    if unknown := [text for text in rest if not IPYKERNEL_OPTION.match(text)]:
+        parser.error(f"unrecognized argument: {unknown[0]}")
     set_up_logging("WARNING")
     try:
         return asyncio.run(_main(options))
