@@ -141,7 +141,9 @@ class KernelSockets:
                 message = self._session.deserialize(parts)
                 header = dict(message["header"])
                 if isinstance(header["msg_id"], str) and isinstance(header["msg_type"], str):
-                    return Request(client=client, header=header, parts=cast("list[bytes]", parts[1:]))
+                    return Request(
+                        client=client, header=header, parts=cast("list[bytes]", parts[1:])
+                    )
             except Exception as problem:  # noqa: BLE001  (what a stranger may send is any bytes)
                 logger.warning("a message was dropped", extra={"reason": repr(problem)[:200]})
 

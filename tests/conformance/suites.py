@@ -1,0 +1,74 @@
+"""The suites: where each comes from, how it is run, and what of it fails for which reason."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.conformance import kernel_tests
+from tests.conformance.suite import Verdict, environment_with_kernel, run_pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """A suite that other people wrote.
+
+    Attributes:
+        run: runs it below an empty folder.
+        goal: how many tests must pass at least.
+        explained: names of tests that fail, with the reason.
+    """
+
+    run: Callable[[Path], Verdict]
+    goal: int
+    explained: Mapping[str, str] = field(default_factory=dict)
+
+
+def _jupyter_kernel_test(folder: Path) -> Verdict:
+    environ = environment_with_kernel(folder, "python3") | {"PYTHONPATH": str(ROOT)}
+    # Without our own options: a suite's are its own.
+    options = ["-c", "/dev/null", "--rootdir", str(folder)]
+    return run_pytest([*options, str(kernel_tests.__file__)], folder, folder, environ)
+
+
+def _nbclient(folder: Path) -> Verdict:
+    source = _sdist("nbclient", folder)
+    # Newer pytest-asyncio wants to be told; nbclient's warnings are its own affair.
+    options = ["-o", "asyncio_default_fixture_loop_scope=function", "-W", "default"]
+    environ = environment_with_kernel(folder, "python3")
+    return run_pytest([*options, "tests"], folder, source, environ)
+
+
+def _sdist(name: str, folder: Path) -> Path:
+    """Return the unpacked source, as PyPI has it, of the version that is installed here."""
+    wanted = f"{name}=={importlib.metadata.version(name)}"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", name]
+        + ["--dest", str(folder), wanted],
+        check=True,
+    )
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder / "source", filter="data")
+    (source,) = (folder / "source").iterdir()
+    return source
+
+
+SUITES = {
+    "jupyter_kernel_test": Suite(
+        run=_jupyter_kernel_test,
+        goal=10,
+        explained={
+            "test_completion": "completion is answered with nothing yet",
+            "test_inspect": "inspection is answered with nothing yet",
+        },
+    ),
+    "nbclient": Suite(run=_nbclient, goal=120),
+}
