@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import requests
 from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.connect import write_connection_file
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from jupyter_client.session import Session
@@ -263,6 +264,31 @@ def test_a_kernel_ends_with_the_program_that_started_it(shared_place: Place) -> 
         pid = int(program.stdout.readline())
         program.kill()
         wait_for_end(pid)
+
+
+def test_the_argv_alone_is_a_kernel_as_vs_code_starts_it(
+    shared_place: Place, tmp_path: Path
+) -> None:
+    spec = json.loads(
+        (shared_place.folder / "share/jupyter/kernels/lambda-python/kernel.json").read_text()
+    )
+    path, _facts = write_connection_file(str(tmp_path / "connection.json"), key=b"a key")
+    argv = [path if part == "{connection_file}" else part for part in spec["argv"]]
+    environ = {k: v for k, v in shared_place.environ.items() if k != "JPY_PARENT_PID"}
+    (tmp_path / "zmq.py").write_text("raise SystemExit('the notebook folder is not searched')")
+    with subprocess.Popen(argv, env=environ, cwd=tmp_path) as process:
+        client = BlockingKernelClient(connection_file=path)
+        client.load_connection_file()
+        client.start_channels()
+        client.wait_for_ready(timeout=TIMEOUT_S)
+        client.execute_interactive("x = 1", timeout=TIMEOUT_S)
+        assert (
+            client.execute_interactive("1 / 0", timeout=TIMEOUT_S)["content"]["status"] == "error"
+        )
+        client.stop_channels()
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 0
+    client.context.destroy(linger=0)
 
 
 def test_a_message_with_another_key_runs_nothing(shared_place: Place) -> None:
