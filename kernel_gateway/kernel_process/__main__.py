@@ -82,8 +82,6 @@ async def _be_kernel(options: argparse.Namespace) -> None:
         # First of all, so that clients can connect while the gateway starts.
         sockets = KernelSockets(Connection.read(options.connection_file))
         stack.callback(sockets.close)
-        beat = asyncio.create_task(sockets.beat())
-        stack.callback(beat.cancel)
         stack.enter_context(await shared.lifelines.use())
         env = {name: os.environ[name] for name in ENV_NAMES if name in os.environ}
         link = await GatewayLink.create(shared.find, options.kernel_name, env)

@@ -5,8 +5,10 @@ Source: Jupyter messaging specification, "The Wire Protocol" and "Connection fil
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +27,9 @@ KINDS = {
     "shell": zmq.ROUTER,
     "control": zmq.ROUTER,
     "stdin": zmq.ROUTER,
-    "hb": zmq.ROUTER,
     "iopub": zmq.PUB,
 }
+HEARTBEAT = "hb"
 LINGER_MS = 1000
 SIGNED_PARTS_COUNT = 4
 
@@ -65,7 +67,7 @@ class Connection:
             return cls(
                 transport=facts.get("transport", "tcp"),
                 ip=facts["ip"],
-                ports={name: int(facts[f"{name}_port"]) for name in KINDS},
+                ports={name: int(facts[f"{name}_port"]) for name in (*KINDS, HEARTBEAT)},
                 key=facts["key"].encode(),
                 signature_scheme=facts.get("signature_scheme", "hmac-sha256"),
                 curve_secretkey=secret.encode() if secret else None,
@@ -107,30 +109,19 @@ class KernelSockets:
         """
         self._session = Session(key=connection.key, signature_scheme=connection.signature_scheme)
         self._context = zmq.asyncio.Context()
+        self._heart = zmq.Context()
         self._sockets: dict[str, zmq.asyncio.Socket] = {}
-        for name, kind in KINDS.items():
-            socket = self._sockets[name] = self._context.socket(kind)
-            socket.linger = LINGER_MS
-            # What a cell may print is bounded by the gateway; nothing of it is dropped here.
-            socket.sndhwm = 0
-            if kind == zmq.ROUTER:
-                # A client that connects again with its old identity gets its replies.
-                socket.router_handover = 1
-            if connection.curve_secretkey is not None:
-                socket.curve_server = True
-                socket.curve_secretkey = connection.curve_secretkey
-            try:
-                socket.bind(connection.url(name))
-            except zmq.ZMQError as problem:
-                self.close()
-                where = connection.url(name)
-                raise ConfigError(f"cannot bind the {name} socket to {where}: {problem}") from None
-
-    async def beat(self) -> None:
-        """Send back whatever comes to the heartbeat socket, until cancelled."""
-        socket = self._sockets["hb"]
-        while True:
-            await socket.send_multipart(await socket.recv_multipart())
+        try:
+            for name, kind in KINDS.items():
+                self._sockets[name] = self._context.socket(kind)
+                _bind(self._sockets[name], connection, name)
+            heart = self._heart.socket(zmq.ROUTER)
+            _bind(heart, connection, HEARTBEAT)
+        except ConfigError:
+            self.close()
+            raise
+        # A thread that holds no lock of Python's: what is busy is not dead.
+        threading.Thread(target=_beat, args=(heart,), daemon=True).start()
 
     async def receive(self, channel: str) -> Request:
         """Return the next message; what is not signed, repeated or torn is logged and dropped."""
@@ -157,3 +148,30 @@ class KernelSockets:
         for socket in self._sockets.values():
             socket.close()
         self._context.term()
+        # Ends the heartbeat, whose thread closes its own socket.
+        self._heart.term()
+
+
+def _bind(socket: zmq.Socket[Any], connection: Connection, name: str) -> None:
+    socket.linger = LINGER_MS
+    # What a cell may print is bounded by the gateway; nothing of it is dropped here.
+    socket.sndhwm = 0
+    if name != "iopub":
+        # A client that connects again with its old identity gets its replies.
+        socket.router_handover = 1
+    if connection.curve_secretkey is not None:
+        socket.curve_server = True
+        socket.curve_secretkey = connection.curve_secretkey
+    try:
+        socket.bind(connection.url(name))
+    except zmq.ZMQError as problem:
+        socket.close()
+        where = connection.url(name)
+        raise ConfigError(f"cannot bind the {name} socket to {where}: {problem}") from None
+
+
+def _beat(heart: zmq.Socket[bytes]) -> None:
+    """Send back whatever comes, until the context ends."""
+    with contextlib.suppress(zmq.ContextTerminated):
+        zmq.proxy(heart, heart)
+    heart.close(linger=0)

@@ -182,6 +182,15 @@ def end_gateway(place: Place) -> None:
         wait_for_end(found.pid)
 
 
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 def wait_for_end(pid: int) -> None:
     """Wait until a process that is not our child has ended."""
     with os.fdopen(os.pidfd_open(pid), "rb", buffering=0) as process:
@@ -276,9 +285,15 @@ def test_the_argv_alone_is_a_kernel_as_vs_code_starts_it(
     argv = [path if part == "{connection_file}" else part for part in spec["argv"]]
     environ = {k: v for k, v in shared_place.environ.items() if k != "JPY_PARENT_PID"}
     (tmp_path / "zmq.py").write_text("raise SystemExit('the notebook folder is not searched')")
-    with subprocess.Popen(argv, env=environ, cwd=tmp_path) as process:
+    with ended(subprocess.Popen(argv, env=environ, cwd=tmp_path)) as process:
         client = BlockingKernelClient(connection_file=path)
         client.load_connection_file()
+        # A client without a manager takes for dead what has no sockets yet.
+        heart = client.connect_hb()
+        heart.rcvtimeo = TIMEOUT_S * 1000
+        heart.send(b"beat")
+        assert heart.recv() == b"beat"
+        heart.close()
         client.start_channels()
         client.wait_for_ready(timeout=TIMEOUT_S)
         client.execute_interactive("x = 1", timeout=TIMEOUT_S)
