@@ -1,4 +1,8 @@
-"""``kernel-gateway install``: a kernelspec that starts a kernel process, for every Jupyter tool."""
+"""``kernel-gateway install``: a kernelspec that starts a kernel process, for every Jupyter tool.
+
+It names no kernel provisioner: jupyter_client hides a kernelspec whose provisioner is not installed
+beside it, and VS Code starts ``argv`` itself. With ``argv`` alone every environment can use it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from pathlib import Path
 from jupyter_client.kernelspec import KernelSpecManager
 
 from kernel_gateway.errors import ConfigError
-from kernel_gateway.kernels.options import WORKSPACE
+from kernel_gateway.kernels.options import WORKSPACE, KernelOptions
 from kernel_gateway.settings import default_state_dir
 from kernel_gateway.web.kernelspecs import LOGOS, logo
 
@@ -43,6 +47,7 @@ class Installation:
     prefix: str | None
 
     def __post_init__(self) -> None:
+        KernelOptions.from_env({WORKSPACE: self.workspace})
         if not NAME.fullmatch(self.name):
             raise ConfigError(f"--name {self.name!r}: only letters, digits and ._- are allowed")
         if self.config is not None and not self.config.is_file():
