@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.conformance import kernel_tests
 from tests.conformance.suite import Verdict, environment_with_kernel, run_pytest
 
 NO_FOLDER = "reads a file beside the notebook; cells see the workspace"
 ONLY_THE_CELL_DIES = "a cell that kills its process ends the cell (CellProcessDied), not the kernel"
 
 ROOT = Path(__file__).parents[2]
+KERNEL_TESTS = Path(__file__).with_name("kernel_tests.py")
+"""Not imported here: what it imports is installed for this only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ def _jupyter_kernel_test(folder: Path) -> Verdict:
     environ = environment_with_kernel(folder, "python3") | {"PYTHONPATH": str(ROOT)}
     # Without our own options: a suite's are its own.
     options = ["-c", "/dev/null", "--rootdir", str(folder)]
-    return run_pytest([*options, str(kernel_tests.__file__)], folder, folder, environ)
+    return run_pytest([*options, str(KERNEL_TESTS)], folder, folder, environ)
 
 
 def _nbclient(folder: Path) -> Verdict:
