@@ -18,8 +18,9 @@ def main(names: list[str]) -> int:
             verdict = suite.run(Path(folder))
         print(f"{name}: {verdict} (goal {suite.goal})", flush=True)
         for test, why in verdict.failed.items():
-            unexplained += test not in suite.explained
-            print(f"  failed: {test}: {suite.explained.get(test, why)}")
+            reason = suite.reason(test)
+            unexplained += reason is None
+            print(f"  failed: {test}: {reason or why}")
         for test, why in verdict.skipped.items():
             print(f"  skipped: {test}: {why}")
     return 1 if unexplained else 0

@@ -90,17 +90,23 @@ def run_pytest(
 
 
 def _read(report: Path) -> Verdict:
-    passed, failed, skipped = [], {}, {}
-    # What is parsed was written by pytest on this machine.
+    passed, failed, skipped = {}, {}, {}
+    # What is parsed was written by pytest on this machine. A test that is run again, or fails while
+    # it is taken down, is there more than once.
     for case in ET.parse(report).iter("testcase"):
         name = case.get("name", "")
+        key = (case.get("classname", ""), name)
         problem = case.find("failure")
         problem = case.find("error") if problem is None else problem
         skip = case.find("skipped")
         if problem is not None:
-            failed[name] = problem.get("message", "").strip().split("\n")[-1]
+            failed[key] = problem.get("message", "").strip().split("\n")[0]
         elif skip is not None:
-            skipped[name] = skip.get("message", "")
+            skipped[key] = skip.get("message", "")
         else:
-            passed.append(name)
-    return Verdict(passed=tuple(passed), failed=failed, skipped=skipped)
+            passed[key] = name
+    return Verdict(
+        passed=tuple(name for key, name in passed.items() if key not in failed),
+        failed={name: text for (_, name), text in failed.items()},
+        skipped={name: text for (_, name), text in skipped.items()},
+    )

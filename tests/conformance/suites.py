@@ -28,11 +28,17 @@ class Suite:
         run: runs it below an empty folder.
         goal: how many tests must pass at least.
         explained: names of tests that fail, with the reason.
+        unsteady: names of tests that fail where the machine is busy, with the reason.
     """
 
     run: Callable[[Path], Verdict]
     goal: int
     explained: Mapping[str, str] = field(default_factory=dict)
+    unsteady: Mapping[str, str] = field(default_factory=dict)
+
+    def reason(self, test: str) -> str | None:
+        """Return why a test may fail, None where it may not."""
+        return self.explained.get(test) or self.unsteady.get(test)
 
 
 def _jupyter_kernel_test(folder: Path) -> Verdict:
@@ -76,13 +82,18 @@ SUITES = {
     ),
     "nbclient": Suite(
         run=_nbclient,
-        goal=123,
+        goal=121,
         explained={
             "test_run_all_notebooks[Inline Image.ipynb-opts5]": NO_FOLDER,
             "test_async_parallel_notebooks": "the notebooks meet in a folder of this machine, "
             "which a variable of this process's environment names; cells have neither",
             "test_error_notebook_hook": ONLY_THE_CELL_DIES,
             "test_kernel_death_during_execution": ONLY_THE_CELL_DIES,
+        },
+        unsteady={
+            "test_run_all_notebooks[Factorials.ipynb-opts3]": "ten printed lines that come as two "
+            "stream messages, which nbclient leaves apart: the first line does not wait for others",
+            "test_execution_timing": "wants a reply within 100 ms of a cell's last statement",
         },
     ),
 }
