@@ -20,7 +20,7 @@ from kernel_gateway.kernel_process.relay import Relay
 from kernel_gateway.kernel_process.shared_gateway import SharedGateway
 from kernel_gateway.kernel_process.sockets import Connection, KernelSockets
 from kernel_gateway.kernels.options import ENV_NAMES
-from kernel_gateway.settings import default_state_dir
+from kernel_gateway.run_file import default_state_dir
 from kernel_gateway.settings_logging import set_up_logging
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from kernel_gateway.errors import ConfigError
 from kernel_gateway.kernels.options import WORKSPACE, KernelOptions
-from kernel_gateway.settings import default_state_dir
+from kernel_gateway.run_file import default_state_dir
 from kernel_gateway.web.kernelspecs import LOGOS, logo
 
 NAME = re.compile(r"[a-z0-9._-]+", re.IGNORECASE)

@@ -11,9 +11,10 @@ from typing import Any
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
 
+from kernel_gateway.client.endpoint import ApiError, Endpoint, NoSuchThing
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.web.codec import V1_PROTOCOL, MalformedFrame, join_v1, split_v1
-from kernel_gateway.web.rest_client import ApiError, Endpoint, RestClient
+from kernel_gateway.web.rest_client import RestClient
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +137,8 @@ class GatewayLink:
             self._socket.close()
         try:
             await self.ask("DELETE", self.path)
-        except ApiError as problem:
-            return str(problem).startswith("404")
+        except NoSuchThing:
+            pass
+        except ApiError:
+            return False
         return True

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernel_gateway.client.endpoint import ApiError
 from kernel_gateway.kernel_process.link import GatewayLink
 from kernel_gateway.kernel_process.sockets import ASKED_ON, KernelSockets, Request
 from kernel_gateway.messaging.message import new_header
 from kernel_gateway.messaging.replies import error_content, reply_type
-from kernel_gateway.web.rest_client import ApiError
 
 logger = logging.getLogger(__name__)
 

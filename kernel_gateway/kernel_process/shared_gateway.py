@@ -9,11 +9,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.errors import ConfigError, StartError
 from kernel_gateway.lifelines import Lifelines
-from kernel_gateway.settings import environment_token
-from kernel_gateway.web.rest_client import Endpoint
 from kernel_gateway.run_file import RUN_FOLDER, RunFile, started_gateway
+from kernel_gateway.settings import environment_token
 
 GRACE_S = 10
 """A gateway that nobody uses goes on for so long: the next notebook need not wait for a start."""

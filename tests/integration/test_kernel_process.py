@@ -25,7 +25,7 @@ from jupyter_client.manager import KernelManager
 from jupyter_client.session import Session
 from websockets.sync.client import connect
 
-from kernel_gateway.web.run_file import RunFile
+from kernel_gateway.run_file import RunFile
 from tests.integration.driver import COMMAND, a_gateway
 
 # jupyter_client leaves sockets to the garbage collector.
@@ -122,14 +122,16 @@ class Place:
     def kernel_ids(self) -> list[str]:
         run_file = self.run_file()
         headers = {"Authorization": f"token {run_file.token}"}
-        answer = requests.get(f"{run_file.url}api/kernels", headers=headers, timeout=TIMEOUT_S)
+        answer = requests.get(
+            f"{run_file.url.rstrip('/')}/api/kernels", headers=headers, timeout=TIMEOUT_S
+        )
         return [model["id"] for model in answer.json()]
 
     def wait_until_kernel_is_dead(self, kernel_id: str, kill: Any) -> None:
         """Connect to the kernel, do what kills it, and wait for the gateway to say so."""
         run_file = self.run_file()
-        url = run_file.url.replace("http", "ws", 1)
-        with connect(f"{url}api/kernels/{kernel_id}/channels?token={run_file.token}") as socket:
+        url = run_file.url.rstrip("/").replace("http", "ws", 1)
+        with connect(f"{url}/api/kernels/{kernel_id}/channels?token={run_file.token}") as socket:
             kill()
             state = ""
             while state != "dead":

@@ -14,10 +14,10 @@ import zmq.asyncio
 from jupyter_client.connect import write_connection_file
 from jupyter_client.session import Session
 
+from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.kernel_process.link import GatewayLink
 from kernel_gateway.kernel_process.relay import Relay
 from kernel_gateway.kernel_process.sockets import Connection, KernelSockets
-from kernel_gateway.web.rest_client import Endpoint
 
 KEY = b"a key"
 WITHIN_S = 10
