@@ -32,7 +32,7 @@ class LambdaKernelTests(jupyter_kernel_test.KernelTests):  # type: ignore[misc]
         {"code": SHOW + "display(SVG('<svg></svg>'))", "mime": "image/svg+xml"},
     ]
     code_history_pattern = "6 * 7*"
-    supported_history_operations = ("tail", "range", "search")
+    supported_history_operations = ("tail", "search")
     completion_samples: ClassVar = [
         {"text": "zi", "matches": {"zip"}},
         {"text": "import itertoo", "matches": {"itertools"}},

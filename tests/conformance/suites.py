@@ -74,7 +74,11 @@ def _sdist(name: str, folder: Path) -> Path:
 SUITES = {
     "jupyter_kernel_test": Suite(
         run=_jupyter_kernel_test,
-        goal=12,
+        goal=10,
+        unsteady={
+            "test_completion": "the static answer, where no container answers within a second",
+            "test_history": "ipykernel fails the operation `range` too (session 0), and skips it",
+        },
     ),
     "nbclient": Suite(
         run=_nbclient,

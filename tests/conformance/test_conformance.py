@@ -18,5 +18,5 @@ def test_a_suite_of_other_people_passes(name: str, tmp_path: Path) -> None:
     unknown = {test: why for test, why in verdict.failed.items() if suite.reason(test) is None}
     assert not unknown, str(verdict)
     assert set(suite.explained) <= set(verdict.failed), "an explained failure is gone: take it out"
-    assert not verdict.skipped
+    assert not [test for test in verdict.skipped if suite.reason(test) is None]
     assert len(verdict.passed) >= suite.goal, str(verdict)
