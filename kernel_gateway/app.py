@@ -10,10 +10,11 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.errors import StartError
+from kernel_gateway.lifelines import Lifelines
 from kernel_gateway.run_file import RUN_FOLDER, RunFile, StateLock
 from kernel_gateway.settings import Settings
 
@@ -76,6 +77,8 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
         server = await _server(settings, deployment, registry, collector, stack)
         # First of all, while clients are still connected: they are told what became of their cells.
         stack.push_async_callback(_closed_in_time, registry.close)
+        watch = asyncio.create_task(_lifelines(settings).watch(registry.shutdown))
+        stack.callback(watch.cancel)
         gateway = Gateway(url=server.url, token=settings.token, ended=ended)
         # What is imported by now lives as long as the process. The collector need not look at it:
         # it takes 0.1 s each time, and seconds when the interpreter ends.
@@ -87,7 +90,9 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
         yield gateway
 
 
-async def serve(settings: Settings, announce: Callable[[Gateway], None]) -> int:
+async def serve(
+    settings: Settings, announce: Callable[[Gateway], None], *, unused_s: float | None = None
+) -> int:
     """Run a gateway until SIGINT or SIGTERM, and return the process's exit code.
 
     A signal ends it at once, in whatever state it is, and asks nothing; a second one does not wait
@@ -96,6 +101,7 @@ async def serve(settings: Settings, announce: Callable[[Gateway], None]) -> int:
     Args:
         settings: what was configured.
         announce: called when a client can connect.
+        unused_s: end by itself when nobody has held a lifeline for so long; None = never.
 
     Raises:
         StartError: a part cannot start here.
@@ -110,7 +116,7 @@ async def serve(settings: Settings, announce: Callable[[Gateway], None]) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    serving = asyncio.create_task(_serve(settings, announce))
+    serving = asyncio.create_task(_serve(settings, announce, unused_s))
     signalled = asyncio.create_task(stopping.wait())
     await asyncio.wait({serving, signalled}, return_when=asyncio.FIRST_COMPLETED)
     signalled.cancel()
@@ -123,10 +129,29 @@ async def serve(settings: Settings, announce: Callable[[Gateway], None]) -> int:
         return 0
 
 
-async def _serve(settings: Settings, announce: Callable[[Gateway], None]) -> int:
+async def _serve(
+    settings: Settings, announce: Callable[[Gateway], None], unused_s: float | None
+) -> int:
     async with running(settings) as gateway:
         announce(gateway)
-        raise StartError(await gateway.ended)
+        if unused_s is None:
+            raise StartError(await gateway.ended)
+        unused: asyncio.Task[IO[str]] = asyncio.create_task(
+            _lifelines(settings).until_unused(unused_s)
+        )
+        either: set[asyncio.Future[Any]] = {unused, gateway.ended}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if gateway.ended.done():
+            unused.cancel()
+            raise StartError(gateway.ended.result())
+        logger.info("nobody uses the gateway: it ends")
+    # Whoever comes meanwhile waits until all of it is gone.
+    unused.result().close()
+    return 0
+
+
+def _lifelines(settings: Settings) -> Lifelines:
+    return Lifelines(settings.state_dir / RUN_FOLDER)
 
 
 async def _local_service(

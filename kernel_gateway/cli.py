@@ -55,7 +55,7 @@ async def _gateway(options: argparse.Namespace, extra: list[str]) -> int:
     set_up_logging(settings.log_level)
     from kernel_gateway.app import serve
 
-    return await serve(settings, _announce)
+    return await serve(settings, _announce, unused_s=options.end_when_unused)
 
 
 async def _run(options: argparse.Namespace, extra: list[str]) -> int:
@@ -129,6 +129,14 @@ async def _gc(options: argparse.Namespace, extra: list[str]) -> int:
     return 0
 
 
+async def _install(options: argparse.Namespace, extra: list[str]) -> int:
+    from kernel_gateway.kernel_process.kernelspec import Installation
+
+    installation = Installation.of_options(options)
+    print(f"installed {installation.name} in {installation.install()}")  # noqa: T201
+    return 0
+
+
 async def _connectors(options: argparse.Namespace, extra: list[str]) -> int:
     from kernel_gateway.local.connector_commands import ELSEWHERE, ValueSource, run_action
     from kernel_gateway.local.secrets_store import SecretStore
@@ -146,7 +154,8 @@ async def _connectors(options: argparse.Namespace, extra: list[str]) -> int:
 async def _some_gateway(options: argparse.Namespace) -> AsyncIterator[Endpoint]:
     """Yield the gateway that was named, else the one that runs, else one of our own."""
     from kernel_gateway.client.endpoint import Endpoint
-    from kernel_gateway.run_file import started_gateway
+    from kernel_gateway.lifelines import Lifelines
+    from kernel_gateway.run_file import RUN_FOLDER, started_gateway
     from kernel_gateway.settings import environment_token
 
     token = options.token or environment_token(os.environ)
@@ -154,13 +163,14 @@ async def _some_gateway(options: argparse.Namespace) -> AsyncIterator[Endpoint]:
         yield Endpoint(url=options.gateway_url, token=token)
         return
     settings = _settings(options, [])
-    found = await started_gateway(settings.state_dir)
-    if found is not None:
-        token = options.token or found.token or token
-        if token is None:
-            raise ConfigError("--token: the gateway that runs has identities; give one's token")
-        yield Endpoint(url=found.url, token=token)
-        return
+    with await Lifelines(settings.state_dir / RUN_FOLDER).use():
+        found = await started_gateway(settings.state_dir)
+        if found is not None:
+            token = options.token or found.token or token
+            if token is None:
+                raise ConfigError("--token: the gateway that runs has identities; give one's token")
+            yield Endpoint(url=found.url, token=token)
+            return
     set_up_logging("WARNING")
     _say(f"no gateway runs on {settings.state_dir}: starting one for this command")
     from kernel_gateway.app import running
@@ -246,6 +256,7 @@ _COMMANDS = {
     "run": _run,
     "files": _files,
     "connectors": _connectors,
+    "install": _install,
     "probe": _probe,
     "gc": _gc,
 }

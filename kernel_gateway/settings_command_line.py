@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 PROGRAM = "kernel-gateway"
-COMMANDS = ("run", "files", "connectors", "probe", "gc")
+COMMANDS = ("run", "install", "files", "connectors", "probe", "gc")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 BAD_INPUT = 2
 
@@ -33,6 +33,11 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--config", "FILE", "configuration: .toml, or .py and .json as for any Jupyter application"),
     ("--state-dir", "DIR", "where storage and logs stand (the platform's user data directory)"),
     ("--log-level", "LEVEL", f"one of {', '.join(LEVELS)} (INFO)"),
+    (
+        "--end-when-unused",
+        "S",
+        "end when no kernel process and no command has used it for so many seconds (never)",
+    ),
 )
 
 
@@ -76,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         title="other commands", metavar="COMMAND", parser_class=_Parser
     )
     _add_run(commands)
+    _add_install(commands)
     _add_files(commands)
     _add_connectors(commands)
     _add_probe(commands)
@@ -85,7 +91,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_gateway_options(parser: argparse.ArgumentParser) -> None:
     for name, metavar, text in OPTIONS:
-        kind: Any = {"--port": _port, "--log-level": _level}.get(name, str)
+        kind: Any = {
+            "--port": _port,
+            "--log-level": _level,
+            "--end-when-unused": _seconds,
+        }.get(name, str)
         parser.add_argument(name, metavar=metavar, help=text, type=kind)
 
 
@@ -123,6 +133,30 @@ def _add_run(commands: Any) -> None:
     parser.add_argument("--timeout", metavar="S", type=_seconds, help="seconds for one cell")
     _add_client_options(parser)
     parser.set_defaults(command="run", parser=parser)
+
+
+def _add_install(commands: Any) -> None:
+    text = "install a kernelspec for tools that start kernels themselves"
+    parser = commands.add_parser(
+        "install",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}: nbclient, papermill, jupyter execute, jupyter "
+        "console, VS Code. No gateway has to run. `jupyter kernelspec remove NAME` removes it.",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="for this user (the default)")
+    where.add_argument("--sys-prefix", action="store_true", help="for this Python environment")
+    where.add_argument("--prefix", metavar="PATH", help="below another prefix")
+    for name, metavar, what, missing in (
+        ("--name", "NAME", "name of the kernelspec (that of --kernel-name)", None),
+        ("--display-name", "TEXT", "name in menus", None),
+        ("--kernel-name", "NAME", "the gateway's kernelspec (lambda-python)", "lambda-python"),
+        ("--workspace", "NAME", "workspace that the cells see (default)", None),
+        ("--state-dir", "DIR", "state directory of the gateway", argparse.SUPPRESS),
+        ("--config", "FILE", "configuration of the gateway", argparse.SUPPRESS),
+    ):
+        parser.add_argument(name, metavar=metavar, help=what, default=missing)
+    parser.set_defaults(command="install", parser=parser)
 
 
 def _add_files(commands: Any) -> None:

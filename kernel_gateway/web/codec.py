@@ -89,7 +89,12 @@ def encode_frame(
     return _dump(data)
 
 
-def _decode_v1(frame: bytes) -> DecodedFrame:
+def split_v1(frame: bytes) -> tuple[str, list[bytes]]:
+    """Return the channel and the parts of a v1 frame: four of JSON, then buffers.
+
+    Raises:
+        MalformedFrame: it is truncated, or has offsets outside of it.
+    """
     count = _number(frame, 0)
     if not len(V1_PARTS) + 2 <= count <= MAX_PARTS:
         raise MalformedFrame(f"the frame names {count} offsets")
@@ -98,9 +103,22 @@ def _decode_v1(frame: bytes) -> DecodedFrame:
     offsets = [_number(frame, 8 * (i + 1)) for i in range(count)]
     channel, *parts = _slices(frame, offsets, first=8 * (count + 1))
     try:
-        name = channel.decode()
+        return channel.decode(), parts
     except UnicodeDecodeError:
         raise MalformedFrame("the channel is not UTF-8") from None
+
+
+def join_v1(channel: str, parts: Sequence[bytes]) -> bytes:
+    """Return a v1 frame of a channel and parts as `split_v1` gives them."""
+    pieces = [channel.encode(), *parts]
+    offsets = [8 * (len(pieces) + 2)]
+    for piece in pieces:
+        offsets.append(offsets[-1] + len(piece))
+    return b"".join([struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets), *pieces])
+
+
+def _decode_v1(frame: bytes) -> DecodedFrame:
+    name, parts = split_v1(frame)
     data = {
         part: _json(raw, part) for part, raw in zip(V1_PARTS, parts[: len(V1_PARTS)], strict=True)
     }
@@ -108,13 +126,8 @@ def _decode_v1(frame: bytes) -> DecodedFrame:
 
 
 def _encode_v1(message: OutMessage) -> bytes:
-    parts: list[bytes] = [message.channel.encode()]
-    parts += [_dump(getattr(message, part)).encode() for part in V1_PARTS]
-    parts += message.buffers
-    offsets = [8 * (len(parts) + 2)]
-    for part in parts:
-        offsets.append(offsets[-1] + len(part))
-    return b"".join([struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets), *parts])
+    parts = [_dump(getattr(message, part)).encode() for part in V1_PARTS]
+    return join_v1(message.channel, [*parts, *message.buffers])
 
 
 def _decode_legacy_binary(frame: bytes) -> DecodedFrame:

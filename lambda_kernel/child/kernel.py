@@ -279,6 +279,8 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
     config.HistoryManager.enabled = False
     # Others ask whether there is a section of this name; there is no file.
     config.IPKernelApp.connection_file = ""
+    # What there is of it ends with the cell; the gateway keeps the inputs.
+    config.HistoryManager.hist_file = ":memory:"
     asking.keep_no_parses()
     module = types.ModuleType("__main__", "Automatically created module for IPython")
     kernel = CellKernel.instance(

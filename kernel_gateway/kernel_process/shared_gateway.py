@@ -1,0 +1,103 @@
+"""The one gateway that all kernel processes of a state directory share, started by the first."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_gateway.client.endpoint import Endpoint
+from kernel_gateway.errors import ConfigError, StartError
+from kernel_gateway.lifelines import Lifelines
+from kernel_gateway.run_file import RUN_FOLDER, RunFile, started_gateway
+from kernel_gateway.settings import environment_token
+
+GRACE_S = 10
+"""A gateway that nobody uses goes on for so long: the next notebook need not wait for a start."""
+
+START_TIMEOUT_S = 60.0
+POLL_PAUSE_S = 0.05
+LOG_NAME = "shared-gateway.log"
+SHOWN_LOG_CHARACTERS = 2000
+NOT_ITS_OWN = ("JUPYTER_TOKEN", "JUPYTER_TOKEN_FILE")
+"""Of whoever started the kernel; a shared gateway draws a token for its user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedGateway:
+    """How to find the gateway, and how to start it.
+
+    Attributes:
+        state_dir: whose gateway.
+        config: its configuration file where it is started here, None for the usual places.
+    """
+
+    state_dir: Path
+    config: str | None = None
+
+    @property
+    def lifelines(self) -> Lifelines:
+        """The locks that keep it running, and its kernels."""
+        return Lifelines(self.state_dir / RUN_FOLDER)
+
+    async def find(self) -> Endpoint:
+        """Return where it is; it is started where it does not run.
+
+        Call it while `Lifelines.use` is held.
+
+        Raises:
+            StartError: it cannot start; the message says why.
+            ConfigError: it has identities, and there is no token.
+        """
+        found = await started_gateway(self.state_dir)
+        if found is None:
+            with await self.lifelines.starting():
+                found = await started_gateway(self.state_dir) or await self._start()
+        token = found.token or environment_token(os.environ)
+        if token is None:
+            raise ConfigError(
+                f"the gateway at {found.url} has identities: put one's token into JUPYTER_TOKEN"
+            )
+        return Endpoint(url=found.url, token=token)
+
+    async def _start(self) -> RunFile:
+        log = self.state_dir / "logs" / LOG_NAME
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        begin_bytes = log.stat().st_size if log.exists() else 0
+        process = self._launch(log)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while process.poll() is None:
+                    found = RunFile.read(self.state_dir)
+                    if found is not None and found.pid == process.pid:
+                        return found
+                    await asyncio.sleep(POLL_PAUSE_S)
+        except TimeoutError:
+            process.terminate()
+        said = log.read_bytes()[begin_bytes:].decode(errors="replace")[-SHOWN_LOG_CHARACTERS:]
+        raise StartError(f"no gateway could be started on {self.state_dir}; it says:\n{said}")
+
+    def _launch(self, log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as stderr:
+            # Its own session and folder: it outlives this process, and no signal of a terminal
+            # or of whoever ends this process reaches it.
+            return subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                cwd=self.state_dir,
+                env={k: v for k, v in os.environ.items() if k not in NOT_ITS_OWN},
+                start_new_session=True,
+            )
+
+    def _command(self) -> list[str]:
+        options = ["--port", "0", "--state-dir", str(self.state_dir), "--log-level", "WARNING"]
+        if self.config is not None:
+            options += ["--config", self.config]
+        unused = ["--end-when-unused", str(GRACE_S)]
+        # Not the current folder first, see `LocalService.start`.
+        return [sys.executable, "-P", "-m", "kernel_gateway", *options, *unused]
