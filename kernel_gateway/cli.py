@@ -121,6 +121,25 @@ async def _probe(options: argparse.Namespace, extra: list[str]) -> int:
     return 0 if is_isolated(probe) else FAILED
 
 
+async def _kernels(options: argparse.Namespace, extra: list[str]) -> int:
+    async with _some_gateway(options) as endpoint:
+        from kernel_gateway.web.cells_command import kernels
+
+        print(await asyncio.to_thread(kernels, endpoint, as_json=options.json))  # noqa: T201
+    return 0
+
+
+async def _cells(options: argparse.Namespace, extra: list[str]) -> int:
+    async with _some_gateway(options) as endpoint:
+        from kernel_gateway.web.cells_command import cells
+
+        text = await asyncio.to_thread(
+            cells, endpoint, options.kernel, last_count=options.last, as_json=options.json
+        )
+        print(text)  # noqa: T201
+    return 0
+
+
 async def _gc(options: argparse.Namespace, extra: list[str]) -> int:
     async with _some_gateway(options) as endpoint:
         from kernel_gateway.web.garbage_command import collect
@@ -258,5 +277,7 @@ _COMMANDS = {
     "connectors": _connectors,
     "install": _install,
     "probe": _probe,
+    "kernels": _kernels,
+    "cells": _cells,
     "gc": _gc,
 }

@@ -202,3 +202,8 @@ PROBE_FAILED = Failure(
 AUDIT_UNAVAILABLE = Failure(
     ename="AuditUnavailable", started=Started.NO, text="the audit journal cannot be written"
 )
+CELL_LOST = Failure(
+    ename="CellLost",
+    started=Started.UNKNOWN,
+    text="the gateway ended while the cell was in flight, before it had committed",
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
@@ -51,6 +52,7 @@ class ObjectStore(Protocol):
         *,
         if_absent: bool = False,
         if_match: str | None = None,
+        is_checked: bool = False,
     ) -> str:
         """Store ``body`` and return its ETag.
 
@@ -60,6 +62,7 @@ class ObjectStore(Protocol):
             body: its bytes.
             if_absent: only where no such object exists.
             if_match: only where the object still has this ETag.
+            is_checked: have S3 compare the SHA-256 of what arrives, and keep it.
 
         Raises:
             PreconditionFailed: the condition does not hold.
@@ -114,6 +117,7 @@ class S3ObjectStore:
         *,
         if_absent: bool = False,
         if_match: str | None = None,
+        is_checked: bool = False,
     ) -> str:
         """Store ``body`` and return its ETag (raises PreconditionFailed)."""
         arguments: dict[str, Any] = {"Bucket": bucket, "Key": key, "Body": body}
@@ -121,6 +125,9 @@ class S3ObjectStore:
             arguments["IfNoneMatch"] = "*"
         if if_match is not None:
             arguments["IfMatch"] = if_match
+        if is_checked:
+            digest = hashlib.sha256(body).digest()
+            arguments["ChecksumSHA256"] = base64.b64encode(digest).decode()
         answer = await self._call(lambda: self._client.put_object(**arguments), key)
         etag: str = answer["ETag"]
         return etag
@@ -194,6 +201,7 @@ class MemoryObjectStore:
         *,
         if_absent: bool = False,
         if_match: str | None = None,
+        is_checked: bool = False,
     ) -> str:
         """Store ``body`` and return its ETag (raises PreconditionFailed)."""
         old = self.objects.get((bucket, key))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 PROGRAM = "kernel-gateway"
-COMMANDS = ("run", "install", "files", "connectors", "probe", "gc")
+COMMANDS = ("run", "install", "files", "connectors", "kernels", "cells", "probe", "gc")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 BAD_INPUT = 2
 
@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_install(commands)
     _add_files(commands)
     _add_connectors(commands)
+    _add_kernels(commands)
     _add_probe(commands)
     _add_gc(commands)
     return parser
@@ -186,6 +187,20 @@ def _add_files(commands: Any) -> None:
         action.set_defaults(command="files", parser=action)
 
 
+def _add_kernels(commands: Any) -> None:
+    kernels = commands.add_parser(
+        "kernels", help="list kernels", description="List the kernels that you may see."
+    )
+    text = "show what the last cells of a kernel were and said, also where no client was connected"
+    cells = commands.add_parser("cells", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    cells.add_argument("kernel", metavar="KERNEL", help="id of the kernel")
+    cells.add_argument("--last", metavar="N", type=_positive, default=10, help="how many (10)")
+    for name, parser in (("kernels", kernels), ("cells", cells)):
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        _add_client_options(parser)
+        parser.set_defaults(command=name, parser=parser)
+
+
 def _add_probe(commands: Any) -> None:
     text = "show what isolates a cell here, measured by attacking from one"
     parser = commands.add_parser(
@@ -260,6 +275,13 @@ def _level(text: str) -> str:
     if text.upper() not in LEVELS:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(LEVELS)}")
     return text.upper()
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number greater than 0")
+    return number
 
 
 def _seconds(text: str) -> int:

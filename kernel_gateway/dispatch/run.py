@@ -14,10 +14,12 @@ from kernel_gateway.dispatch.gate import ConcurrencyGate, Ticket, Withdrawn
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.overflow import payload_of
 from kernel_gateway.dispatch.settle import (
+    Attempt,
     CommitPoint,
     Heard,
     Settled,
     matching_stored,
+    settle_left,
     settle_outcome,
     settle_silence,
 )
@@ -199,6 +201,14 @@ class Dispatcher:
             extra={"request_id": invocation.request_id, "problem": type(problem).__name__},
         )
         yield await settle_silence(invocation, heard, problem, self._point)
+
+    async def settle_left(self, attempt: Attempt | Invocation) -> Settled:
+        """Return what became of a cell that nobody waits for any more; it commits no more.
+
+        Raises:
+            StorageError: the commit point cannot be reached.
+        """
+        return await settle_left(attempt, self._point)
 
     async def interrupt(self, flight: Flight, *, kill: bool = False) -> None:
         """End the cell: it leaves the line, or its container is told.

@@ -27,6 +27,7 @@ from lambda_kernel.contract.commit import Commit, digest_of
 from lambda_kernel.contract.invocation import Head, Invocation
 from lambda_kernel.contract.outcome import Outcome
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,19 @@ class Claim:
     commit: Commit | None = None
     stored: bytes | None = None
     foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What of an invocation says where it commits; see Invocation's attributes."""
+
+    kernel_id: str
+    scope: Scope
+    seq: int
+    parent_head: Head | None
+    parent_kernel_id: str | None
+    request_id: str
+    execution_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +124,7 @@ class CommitPoint:
     pauses_s: tuple[float, ...]
 
 
-async def claim(invocation: Invocation, point: CommitPoint) -> Claim:
+async def claim(invocation: Attempt | Invocation, point: CommitPoint) -> Claim:
     """Take the cell's commit point, or find what holds it.
 
     Puts a void commit at the cell's ``seq``. Success: the cell is lost, and no late writer can
@@ -170,6 +184,17 @@ async def settle_silence(
     return settled
 
 
+async def settle_left(attempt: Attempt | Invocation, point: CommitPoint) -> Settled:
+    """Return the end of a cell that nobody waits for any more (raises StorageError)."""
+    found = await claim(attempt, point)
+    if not found.known:
+        raise StorageError(
+            f"S3 does not say whether the cell at commit {attempt.seq} of kernel "
+            f"{attempt.kernel_id} has committed; try again"
+        )
+    return _from_claim(found, None, None)
+
+
 def _from_claim(found: Claim, trouble: Trouble | None, outcome: Outcome | None) -> Settled:
     if not found.known or found.foreign:
         return Settled(outcome=outcome, trouble=trouble, seq_used=True, position_known=False)
@@ -187,7 +212,7 @@ def _from_claim(found: Claim, trouble: Trouble | None, outcome: Outcome | None) 
     )
 
 
-async def _claim_once(invocation: Invocation, store: ObjectStore, bucket: str) -> Claim:
+async def _claim_once(invocation: Attempt | Invocation, store: ObjectStore, bucket: str) -> Claim:
     key = keys.commit_key(invocation.scope, invocation.kernel_id, invocation.seq)
     void = Commit(
         kernel_id=invocation.kernel_id,
@@ -206,7 +231,7 @@ async def _claim_once(invocation: Invocation, store: ObjectStore, bucket: str) -
     return Claim()
 
 
-def _read_claim(invocation: Invocation, stored: bytes) -> Claim:
+def _read_claim(invocation: Attempt | Invocation, stored: bytes) -> Claim:
     try:
         commit = Commit.from_bytes(stored)
     except InvalidField:

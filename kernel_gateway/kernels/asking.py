@@ -17,7 +17,6 @@ from typing import Any
 
 from kernel_gateway.dispatch.plan import QueryKind, plan_query
 from kernel_gateway.dispatch.run import Flight
-from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.kernels import query
@@ -166,18 +165,14 @@ class Asking:
             raise
 
     async def _fly(self, flight: Flight, reply: asyncio.Future[Any]) -> None:
-        services, settled = self._services, Settled()
+        services = self._services
         try:
-            await services.recorder.started(flight.invocation)
             events = services.dispatcher.run_cell(flight, self._function_name)
             async with aclosing(events):
                 async for event in events:
-                    if isinstance(event, Settled):
-                        settled = event
-                    elif _is_reply(event) and not reply.done():
+                    if isinstance(event, Frame) and _is_reply(event) and not reply.done():
                         # What follows is the container's own business: it cleans up.
                         reply.set_result(event.data)
-            await services.recorder.finished(flight.invocation, settled)
         except GatewayError:
             logger.warning("a question could not be asked", exc_info=True)
         finally:

@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -48,6 +48,7 @@ class Call(ABC):
         count: the number the cell shows, once it is admitted.
         ticket: its place in line for a container.
         flight: the invocation, once planned.
+        is_recorded: the journal has it, or may have it.
         ended: clients were told that it is over.
         comms: target names of the comms that it has opened, by id; None for those it has closed.
         timings_ms: milliseconds per step.
@@ -62,6 +63,7 @@ class Call(ABC):
         "count",
         "ended",
         "flight",
+        "is_recorded",
         "message",
         "sink",
         "stdin",
@@ -69,18 +71,20 @@ class Call(ABC):
         "timings_ms",
     )
 
-    def __init__(self, message: InMessage, sink: Sink | None) -> None:
+    def __init__(
+        self, message: InMessage, sink: Sink | None, *, request_id: str | None = None
+    ) -> None:
         self.message = message
         self.sink = sink
         self.stdin: Stdin | None = None
         self.count = 0
         self.ticket = Ticket()
         self.flight: Flight | None = None
-        self.ended = False
+        self.is_recorded = self.ended = False
         self.comms: dict[str, str | None] = {}
         self._begun_s = time.monotonic()
         self.timings_ms = {"receive": _ms(message.received_s, self._begun_s)}
-        self._request_id = uuid.uuid4().hex
+        self._request_id = request_id or uuid.uuid4().hex
         self._said: set[str] = set()
         self._started_date = ""
 
@@ -145,8 +149,11 @@ class Call(ABC):
         function_name: str,
         say: Callable[..., None],
         services: KernelServices,
+        note: Callable[[Invocation], Awaitable[None]],
     ) -> AsyncGenerator[Settled, None]:
         """Send the cell, publish what it says, and yield how it ended, once.
+
+        ``note`` records it before it is sent.
 
         Going on after that waits until Lambda is done with the invocation.
 
@@ -160,8 +167,10 @@ class Call(ABC):
             on_wait=lambda ahead: self._wait(ahead, say),
         )
         try:
-            await services.recorder.started(invocation)
+            self.is_recorded = True
+            await note(invocation)
         except GatewayError as problem:
+            self.is_recorded = False
             raise CellRefused(AUDIT_UNAVAILABLE, str(problem)) from problem
         self._lap("plan")
         try:
@@ -171,7 +180,6 @@ class Call(ABC):
                         self._output(event, say)
                         continue
                     self._lap("invoke")
-                    await self._record(event, services, say)
                     yield event
         finally:
             await services.dispatcher.clean_up(flight)
@@ -237,17 +245,6 @@ class Call(ABC):
         if msg_type == "execute_result":
             content = {**content, "execution_count": self.count}
         say(msg_type, content, metadata=metadata, buffers=frame.buffers)
-
-    async def _record(
-        self, settled: Settled, services: KernelServices, say: Callable[..., None]
-    ) -> None:
-        assert self.flight is not None  # noqa: S101  (set by invoke, which calls this)
-        try:
-            await services.recorder.finished(self.flight.invocation, settled)
-        except GatewayError:
-            logger.exception("the end of a cell could not be recorded")
-            text = "[gateway] the end of this cell could not be written to the audit trail\n"
-            say("stream", {"name": "stderr", "text": text})
 
     def _lap(self, step: str) -> None:
         now_s = time.monotonic()

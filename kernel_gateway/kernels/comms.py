@@ -124,8 +124,10 @@ class CommCall(Call):
 
     __slots__ = ("older",)
 
-    def __init__(self, message: InMessage, sink: Sink | None) -> None:
-        super().__init__(message, sink)
+    def __init__(
+        self, message: InMessage, sink: Sink | None, *, request_id: str | None = None
+    ) -> None:
+        super().__init__(message, sink, request_id=request_id)
         self.older: list[InMessage] = []
 
     def takes_over(self, other: Call) -> bool:

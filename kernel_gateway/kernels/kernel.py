@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -14,7 +14,6 @@ from kernel_gateway.dispatch.failures import CellRefused, Trouble
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import (
-    CELL_INTERRUPTED,
     CONTAINER_DIED,
     STORAGE_UNAVAILABLE,
     GatewayError,
@@ -27,8 +26,9 @@ from kernel_gateway.kernels.cell import Call, Cell
 from kernel_gateway.kernels.comms import COMM_MESSAGES, CommCall, comm_info, notice
 from kernel_gateway.kernels.inputs import past_inputs
 from kernel_gateway.kernels.lineage import Lineage
-from kernel_gateway.kernels.model import KernelModel
+from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.kernels.outlet import Sink
+from kernel_gateway.kernels.recorded import RecordedKernel, at_once, killed_settled
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.kernels.state import ExecutionState, KernelEvent
 from kernel_gateway.kernels.stdin import Stdin, take_reply
@@ -50,16 +50,15 @@ logger = logging.getLogger(__name__)
 CONTROL_REQUESTS = frozenset({"interrupt_request", "shutdown_request"})
 
 
-class LambdaKernel(KernelModel):
+class LambdaKernel(RecordedKernel):
     """A kernel whose cells are Lambda invocations."""
 
-    __slots__ = ("_asking", "_cell", "_queue", "_services", "_task")
+    __slots__ = ("_asking", "_cell", "_queue", "_task")
 
     def __init__(
         self, lineage: Lineage, *, environment: Environment, services: KernelServices
     ) -> None:
-        super().__init__(lineage, environment, now=services.now, kept=services.settings.kept)
-        self._services = services
+        super().__init__(lineage, environment, services)
         self._asking: Asking | None = None
         self._queue: deque[Call] | None = None
         self._cell: Call | None = None
@@ -77,14 +76,21 @@ class LambdaKernel(KernelModel):
         found = self._services.probes.get(self.environment.id)
         return None if found is None else encode(found)
 
-    def attach(self, sink: Sink, client_session_id: str = "") -> None:
-        """Send iopub messages to ``sink`` from now on, kept ones and an open question first."""
-        self._outlet.attach(sink)
+    def attach(
+        self,
+        sink: Sink,
+        session_id: str | None = None,
+        *,
+        replay: Replay | None = None,
+        ready: Callable[[], Awaitable[None]] = at_once,
+    ) -> None:
+        """Attach a client as RecordedKernel does, and ask it what the running cell asks."""
+        super().attach(sink, session_id, replay=replay, ready=ready)
         if self._cell is not None and self._cell.stdin is not None:
-            self._cell.stdin.attach(sink, client_session_id)
+            self._cell.stdin.attach(sink, session_id or "")
 
     def detach(self, sink: Sink) -> None:
-        """Send ``sink`` nothing more; replies that it still awaits are kept for the next client."""
+        """Send ``sink`` nothing more; its session is given what it missed when it comes back."""
         self._outlet.detach(sink)
         if self._asking is not None:
             self._asking.forget(sink)
@@ -184,6 +190,8 @@ class LambdaKernel(KernelModel):
             return
         cell.ticket.withdraw()
         if cell.flight is not None:
+            if cell.is_recorded:
+                self._services.recorder.interrupted(self.record, cell.flight.invocation)
             await self._services.dispatcher.interrupt(cell.flight)
 
     async def cancel(self, msg_id: str) -> None:
@@ -211,9 +219,10 @@ class LambdaKernel(KernelModel):
         """
         self._move(KernelEvent.RESTART)
         try:
-            is_open = await self._stop("the kernel was restarted")
-            floor_seq = await self._lineage.close_open_cell(is_open=is_open)
-            await self._lineage.empty(floor_seq)
+            await self._close_open_cell(await self._stop("the kernel was restarted"))
+            await self.settle_past()
+            await self._lineage.empty(await self._lineage.close_open_cell())
+            self._services.recorder.restarted(self.record)
             self._outlet.session = self._session_id()
             self._outlet.status("starting")
         finally:
@@ -228,12 +237,12 @@ class LambdaKernel(KernelModel):
             return
         self._move(KernelEvent.SHUTDOWN)
         self.reason = reason
-        is_open = await self._stop("the kernel was shut down")
-        if is_open:
-            try:
-                await self._lineage.close_open_cell(is_open=True)
-            except GatewayError:
-                logger.warning("the last cell of a kernel may still commit", exc_info=True)
+        killed = await self._stop("the kernel was shut down")
+        try:
+            await self._close_open_cell(killed)
+        except GatewayError:
+            logger.warning("the last cell of a kernel may still commit", exc_info=True)
+        await self._services.recorder.closed(self.record, self.journal, reason)
         self._lineage.forget()
         self._outlet.status("dead")
 
@@ -330,13 +339,14 @@ class LambdaKernel(KernelModel):
 
     async def _run_cell(self, cell: Call) -> None:
         lineage, say = self._lineage, self._say(cell)
+        self._outlet.begin(cell.message.header, limit_bytes=self._services.settings.kept_bytes)
         self._move(KernelEvent.CELL_BEGINS)
         self._outlet.status("busy", cell.message)
         try:
-            position = await lineage.locate()
-        except StorageError as problem:
+            position = await self._place()
+        except CellRefused:
             cell.admit(lineage.execution_count, say, self._services)
-            raise CellRefused(STORAGE_UNAVAILABLE, str(problem)) from problem
+            raise
         cell.admit(lineage.execution_count, say, self._services)
         try:
             foregone = await cell.foregone(lineage, say, self._services)
@@ -354,7 +364,8 @@ class LambdaKernel(KernelModel):
             await self._asking.give_way()
         function_name = self._services.stack.function_name(self.environment.id)
         cell.stdin = Stdin(cell.message, cell.sink, self._outlet)
-        async with aclosing(cell.invoke(facts, function_name, say, self._services)) as ends:
+        note = functools.partial(self._services.recorder.started, self.record, request=cell.message)
+        async with aclosing(cell.invoke(facts, function_name, say, self._services, note)) as ends:
             async for settled in ends:
                 self._conclude(cell, settled)
         await lineage.prefetch()
@@ -368,6 +379,7 @@ class LambdaKernel(KernelModel):
             self._services.probes[self.environment.id] = settled.outcome.probe
         self._move(KernelEvent.CELL_ENDS)
         self._outlet.status("idle", cell.message)
+        self._record_end(cell, settled)
         if not went_well and cell.stops_queue and self._queue:
             aborted = [waiting for waiting in self._queue if isinstance(waiting, Cell)]
             self._queue = deque(each for each in self._queue if not isinstance(each, Cell))
@@ -391,26 +403,23 @@ class LambdaKernel(KernelModel):
         self._outlet.reply(message, sink, content, metadata)
         self._idle_after(message)
 
-    async def _stop(self, why: str) -> bool:
-        """End the queue and the running cell; return whether that may still be in flight."""
+    async def _stop(self, why: str) -> Call | None:
+        """End the queue and the running cell; return the cell that was killed."""
         task, cell, queue = self._task, self._cell, self._queue
         self._task = self._cell = self._queue = None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        is_open = False
-        if cell is not None and not cell.ended:
-            is_open = cell.flight is not None and cell.flight.sent
-            await self._kill(cell, why)
+        killed = cell if cell is not None and not cell.ended else None
+        if killed is not None:
+            await self._kill(killed, why)
         for waiting in queue or ():
             self._turn_away(waiting.message, waiting.sink, {"status": "aborted"})
-        return is_open
+        return killed
 
     async def _kill(self, cell: Call, why: str) -> None:
         flight = cell.flight
-        started = Started.UNKNOWN if flight is not None and flight.sent else Started.NO
-        trouble = Trouble(failure=CELL_INTERRUPTED, started=started, detail=why)
-        cell.answer(Settled(trouble=trouble), self._lineage.last_count, self._outlet)
+        cell.answer(killed_settled(cell, why), self._lineage.last_count, self._outlet)
         self._outlet.status("idle", cell.message)
         if flight is None:
             return

@@ -46,6 +46,11 @@ class Lineage:
         )
 
     @property
+    def is_placed(self) -> bool:
+        """Whether its place is known; from the start, where no gateway had it before."""
+        return self._position is not None
+
+    @property
     def known_count(self) -> int | None:
         """The execution count, None where an earlier gateway ran cells and nobody has looked."""
         return self.execution_count if self._is_counted else None
@@ -137,11 +142,8 @@ class Lineage:
         elif settled.seq_used:
             self._position = replace(self._position, next_seq=invocation.seq + 1)
 
-    async def close_open_cell(self, *, is_open: bool) -> int:
+    async def close_open_cell(self) -> int:
         """Make sure that nothing commits any more; return the highest number in use.
-
-        Args:
-            is_open: a cell may be in flight, and nobody waits for its end any more.
 
         Raises:
             StorageError: that cannot be made sure.
@@ -152,10 +154,6 @@ class Lineage:
                 return (await self._chain().locate(self.record.floor_seq)).next_seq - 1
             except UnreadableCommit:
                 return await self._chain().fence_off()
-        if is_open:
-            seq = position.next_seq
-            await self._chain().put_void(seq, parent=position.head, count=self.execution_count)
-            position = replace(position, next_seq=seq + 1)
         self._position = position
         return position.next_seq - 1
 

@@ -11,7 +11,7 @@ from kernel_gateway.environments.environment import Environment
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.options import KernelOptions
-from kernel_gateway.kernels.outlet import KeptLimits, Outlet, Sink
+from kernel_gateway.kernels.outlet import Outlet, Sink
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.state import ExecutionState, KernelEvent, next_state
 from lambda_kernel.contract.scope import Scope
@@ -55,13 +55,12 @@ class KernelModel:
         environment: Environment,
         *,
         now: Callable[[], datetime],
-        kept: KeptLimits,
     ) -> None:
         self.environment = environment
         self.execution_state = ExecutionState.STARTING
         self.reason = ""
         self._lineage = lineage
-        self._outlet = Outlet(self._session_id(), now=now, limits=kept)
+        self._outlet = Outlet(self._session_id(), now=now)
         self._timings_ms: array[float] | None = None
 
     @property
@@ -120,7 +119,7 @@ class KernelModel:
     @property
     def connections(self) -> int:
         """How many clients are attached."""
-        return len(self._outlet.sinks)
+        return self._outlet.connections
 
     @property
     def last_timings_ms(self) -> dict[str, float]:

@@ -1,14 +1,15 @@
-"""Where a kernel's messages go: to the clients that are attached, else into a small buffer."""
+"""Where a kernel's messages go: to the clients that are attached, and to those that come back."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from kernel_gateway.messaging.backlog import Backlog
+from kernel_gateway.audit.journal import Journal
+from kernel_gateway.kernels.missed import Missed, Replay, is_idle
+from kernel_gateway.kernels.transcript import Transcript
 from kernel_gateway.messaging.message import InMessage, OutMessage, new_header
 from kernel_gateway.messaging.replies import reply_type
 
@@ -19,80 +20,143 @@ Sink = Callable[[OutMessage], None]
 
 IOPUB = "iopub"
 STDIN = "stdin"
+AWAY_COUNT = 4
+"""Sessions that went away, the latest ones, for which is noted what they miss."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptLimits:
-    """What is kept for a kernel to which nobody is attached.
+class Client:
+    """One client of a kernel.
 
     Attributes:
-        size_bytes: roughly.
-        count: number of messages.
+        sink: takes its messages; None while it is away.
+        session_id: as it named it when it connected; None = it did not.
+        missed: what it must get before anything else; None = nothing.
     """
 
-    size_bytes: int = 1024 * 1024
-    count: int = 1000
+    __slots__ = ("missed", "session_id", "sink")
+
+    def __init__(self, sink: Sink | None, session_id: str | None, missed: Missed | None) -> None:
+        self.sink = sink
+        self.session_id = session_id
+        self.missed = missed
 
 
 class Outlet:
     """The clients of one kernel, and what they have missed.
 
-    Messages that nobody could take are kept, the oldest thrown away first, and given to the first
-    client that attaches. They are in memory only: a gateway that stops loses them.
-
     Attributes:
-        sinks: attached clients.
         last_activity: when a message came or went last (aware).
         session: the kernel's session id in message headers; changes with a restart.
-        dropped_count: how many kept messages were thrown away.
+        said: what the cell that runs says, or the last one as long as the journal does not have it.
     """
 
-    __slots__ = (
-        "_kept",
-        "_limits",
-        "_now",
-        "_watchers",
-        "dropped_count",
-        "last_activity",
-        "session",
-        "sinks",
-    )
+    __slots__ = ("_away", "_clients", "_now", "_watchers", "last_activity", "said", "session")
 
-    def __init__(self, session: str, *, now: Callable[[], datetime], limits: KeptLimits) -> None:
-        self.sinks: tuple[Sink, ...] = ()
+    def __init__(self, session: str, *, now: Callable[[], datetime]) -> None:
         self.session = session
-        self.dropped_count = 0
+        self.said: Transcript | None = None
         self.last_activity = now()
+        self._clients: tuple[Client, ...] = ()
+        self._away: tuple[Client, ...] = ()
         self._now = now
-        self._limits = limits
-        self._kept: Backlog | None = None
         self._watchers: dict[str, Sink] | None = None
 
-    def attach(self, sink: Sink) -> None:
-        """Add a client and give it what was kept."""
-        if sink not in self.sinks:
-            self.sinks = (*self.sinks, sink)
-        kept, dropped_count = self._kept, self.dropped_count
-        self._kept, self.dropped_count = None, 0
-        if dropped_count:
-            text = f"[gateway] {dropped_count} messages came while nobody was attached: lost\n"
-            content = {"name": "stderr", "text": text}
-            self._tell(sink, self._stamped(IOPUB, "stream", content, {}, None, ()))
-        while kept:
-            self._tell(sink, kept.take())
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Of the attached clients."""
+        return tuple(c.sink for c in self._clients if c.sink is not None)
+
+    @property
+    def connections(self) -> int:
+        """How many clients are attached."""
+        return len(self._clients)
+
+    def attach(
+        self, sink: Sink, session_id: str | None = None, replay: Replay | None = None
+    ) -> Client:
+        """Add a client; where it has `missed` something, it gets nothing before that.
+
+        Args:
+            sink: takes its messages.
+            session_id: of a session that was here before: it gets what it missed.
+            replay: what a new session asks for.
+        """
+        self.detach(sink)
+        known = [c for c in self._away if c.session_id == session_id and session_id is not None]
+        self._away = tuple(c for c in self._away if c not in known)
+        client = known[0] if known else Client(None, session_id, None)
+        client.sink = sink
+        if not known and replay is not None:
+            client.missed = Missed(session_id, replay)
+            if self.said is not None:
+                client.missed.add_cell(self.said)
+        self._clients = (*self._clients, client)
+        return client
 
     def detach(self, sink: Sink) -> None:
-        """Remove a client."""
-        self.sinks = tuple(other for other in self.sinks if other != sink)
+        """Remove a client; what it misses is noted for when its session comes back."""
+        for client in self._clients:
+            if client.sink == sink:
+                client.sink = None
+                if client.session_id is not None:
+                    client.missed = client.missed or Missed(client.session_id)
+                    self._away = (*self._away, client)[-AWAY_COUNT:]
+        self._clients = tuple(c for c in self._clients if c.sink is not None)
 
     def watch(self, msg_id: str, sink: Sink) -> None:
-        """Send ``sink`` the iopub messages of one request too; they are then not kept."""
+        """Send ``sink`` the iopub messages of one request too."""
         self._watchers = {**(self._watchers or {}), msg_id: sink}
 
     def unwatch(self, msg_id: str) -> None:
         """End `watch`."""
         left = {key: sink for key, sink in (self._watchers or {}).items() if key != msg_id}
         self._watchers = left or None
+
+    def _expect(self, session_id: str) -> None:
+        """Note from now on what this session misses, if it is not here."""
+        if all(c.session_id != session_id for c in (*self._clients, *self._away)):
+            away = Client(None, session_id, Missed(session_id))
+            self._away = (*self._away, away)[-AWAY_COUNT:]
+
+    def begin(self, parent: dict[str, Any], *, limit_bytes: int) -> Transcript:
+        """Keep from now on what the cell of the request with the header ``parent`` says."""
+        self.said = Transcript(parent, limit_bytes=limit_bytes)
+        return self.said
+
+    def tell_late(self, said: Transcript) -> None:
+        """Send what was said of a cell of an earlier gateway, its reply to its own session."""
+        session_id = said.parent.get("session")
+        if isinstance(session_id, str):
+            self._expect(session_id)
+        for message in said.messages or ():
+            if is_idle(message) and said.reply is not None:
+                self._give(self._of_session(session_id), said.reply)
+            self._spread(message)
+
+    async def catch_up(
+        self, client: Client, journal: Journal, ready: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Send a client what it missed; from then on it gets what comes as it comes.
+
+        Args:
+            client: attached with something `missed`.
+            journal: of the kernel.
+            ready: waits until the client can take more.
+        """
+        missed = client.missed
+        if missed is None:
+            return
+        async for message in missed.messages(journal, ready):
+            if client.sink is None:
+                return
+            self._tell(client.sink, message)
+        if client.missed is missed and client.sink is not None:
+            client.missed = None
+
+    def forget(self, said: Transcript) -> None:
+        """Keep a cell's messages no longer."""
+        if self.said is said:
+            self.said = None
 
     def publish(
         self,
@@ -103,7 +167,7 @@ class Outlet:
         metadata: dict[str, Any] | None = None,
         buffers: tuple[bytes, ...] = (),
     ) -> None:
-        """Send an iopub message to every client, or keep it where there is none.
+        """Send an iopub message to every client.
 
         Args:
             msg_type: of the message.
@@ -126,14 +190,16 @@ class Outlet:
         content: dict[str, Any],
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        """Send the reply to a request to the client that asked; kept where that is gone."""
+        """Send the reply to a request to the client that asked, or that has its session now."""
         stamped = self._stamped(
             message.channel, reply_type(message.msg_type), content, message.header, metadata, ()
         )
-        if sink is not None:
+        asked = [c for c in self._clients if c.sink == sink]
+        if sink is not None and not asked:
             self._tell(sink, stamped)
-        else:
-            self._spread(stamped)
+            self._give((), stamped)
+            return
+        self._give(asked or self._of_session(message.header.get("session")), stamped)
 
     def question(self, message: InMessage, content: dict[str, Any]) -> OutMessage:
         """Return an input_request of the cell that ``message`` asked for, to `send` as it is."""
@@ -166,15 +232,27 @@ class Outlet:
             buffers=buffers,
         )
 
+    def _of_session(self, session_id: object) -> list[Client]:
+        everybody = (*self._clients, *self._away)
+        return [c for c in everybody if c.session_id == session_id and session_id is not None]
+
     def _spread(self, message: OutMessage) -> None:
-        watchers = self._watchers or {}
-        watcher = watchers.get(message.parent_header.get("msg_id", ""))
+        watcher = (self._watchers or {}).get(message.parent_header.get("msg_id", ""))
         if watcher is not None:
             self._tell(watcher, message)
-        elif not self.sinks:
-            self._keep(message)
-        for sink in self.sinks:
-            self._tell(sink, message)
+        self._give((*self._clients, *self._away), message)
+
+    def _give(self, clients: Iterable[Client], message: OutMessage) -> None:
+        said = self.said
+        if said is not None and not said.concerns(message):
+            said = None
+        for client in clients:
+            if client.missed is not None:
+                client.missed.note(message, said)
+            elif client.sink is not None:
+                self._tell(client.sink, message)
+        if said is not None:
+            said.add(message)
 
     def _tell(self, sink: Sink, message: OutMessage) -> None:
         # A client's trouble must not become the kernel's.
@@ -182,12 +260,3 @@ class Outlet:
             sink(message)
         except Exception:
             logger.exception("a client could not take a message")
-
-    def _keep(self, message: OutMessage) -> None:
-        kept, limits = self._kept, self._limits
-        if kept is None:
-            kept = self._kept = Backlog()
-        kept.add(message)
-        while kept and (kept.size_bytes > limits.size_bytes or len(kept) > limits.count):
-            kept.take()
-            self.dropped_count += 1

@@ -63,7 +63,6 @@ async def _ask(
         "variables", {"name": name}, facts, request_id=uuid.uuid4().hex, nonce=uuid.uuid4().hex
     )
     flight = Flight(invocation=invocation)
-    await services.recorder.started(invocation)
     function_name = services.stack.function_name(environment.id)
     settled = Settled()
     try:
@@ -73,7 +72,6 @@ async def _ask(
                     settled = event
     finally:
         await services.dispatcher.clean_up(flight)
-    await services.recorder.finished(invocation, settled)
     return _answer(settled)
 
 

@@ -1,55 +1,188 @@
-"""The seam of the audit trail: told before a cell is sent and after it is settled."""
+"""The audit trail of cells: told before one is sent and after it is settled.
+
+What it is told becomes entries of the kernel's journal, and what was said of finished cells is read
+from there.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
+from kernel_gateway.audit.chain import (
+    CellFinished,
+    CellInterrupted,
+    CellStarted,
+    Event,
+    KernelRestarted,
+    SessionClosed,
+)
+from kernel_gateway.audit.journal import Journal
 from kernel_gateway.dispatch.settle import Settled
+from kernel_gateway.errors import GatewayError
+from kernel_gateway.kernels.record import KernelRecord
+from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
+from kernel_gateway.messaging.message import InMessage, utc_text
+from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Invocation
 
 logger = logging.getLogger(__name__)
 
 
-class CellRecorder(Protocol):
-    """Keeps a record of cells."""
+class CellRecorder:
+    """Keeps the journals of a gateway's kernels.
 
-    async def started(self, invocation: Invocation) -> None:
+    Args:
+        store: S3.
+        bucket: the records bucket.
+        now: the time, aware.
+    """
+
+    def __init__(self, store: ObjectStore, bucket: str, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._bucket = bucket
+        self._now = now
+        self._journals: dict[str, Journal] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def journal(self, kernel_id: str, *, is_new: bool = False) -> Journal:
+        """Return the journal of a kernel; ``is_new``: nobody has written to it."""
+        found = self._journals.get(kernel_id)
+        if found is None:
+            found = Journal(self._store, self._bucket, kernel_id, is_new=is_new)
+            self._journals[kernel_id] = found
+        return found
+
+    async def started(
+        self, record: KernelRecord, invocation: Invocation, request: InMessage
+    ) -> None:
         """Record that a cell is about to be sent.
 
         Raises:
-            GatewayError: it cannot be recorded; the cell is not sent (AuditUnavailable).
+            GatewayError: it cannot be recorded; the cell must not be sent (AuditUnavailable).
         """
+        event = CellStarted(
+            request_id=invocation.request_id,
+            seq=invocation.seq,
+            parent=invocation.parent_head,
+            parent_kernel_id=invocation.parent_kernel_id,
+            execution_count=invocation.execution_count,
+            timeout_s=invocation.limits.timeout_s,
+            header=request.header,
+            metadata=request.metadata,
+            content=request.content,
+        )
+        await self.journal(record.kernel_id).append(event, **self._stamp(record))
 
-    async def finished(self, invocation: Invocation, settled: Settled) -> None:
-        """Record how the cell ended; called before its reply is sent.
+    def finished(
+        self,
+        record: KernelRecord,
+        invocation: Invocation,
+        settled: Settled,
+        said: Transcript,
+        on_written: Callable[[], object],
+    ) -> None:
+        """Record how a cell ended, after its reply; the next cell waits until it is durable.
+
+        Args:
+            record: of the kernel.
+            invocation: which cell.
+            settled: how it ended.
+            said: what clients were told; once the journal has it, it is to be read there.
+            on_written: called then.
+        """
+        event = _finished(invocation.request_id, settled, said)
+
+        def written(number: int) -> None:
+            said.move_to_journal(number)
+            on_written()
+
+        self._add(record, event, written)
+
+    async def settled(
+        self, record: KernelRecord, started: CellStarted, settled: Settled, said: Transcript
+    ) -> None:
+        """Record how a cell of an earlier gateway ended, whose output nobody has.
 
         Raises:
-            GatewayError: it cannot be recorded; the client is told in a ``stream`` message.
+            GatewayError: it cannot be recorded.
         """
+        event = _finished(started.request_id, settled, said)
+        outputs = replace(event.outputs, is_complete=False)
+        status = event.status if settled.committed else "lost"
+        event = replace(event, outputs=outputs, status=status)
+        await self.journal(record.kernel_id).append(event, **self._stamp(record))
+
+    def interrupted(self, record: KernelRecord, invocation: Invocation) -> None:
+        """Record that somebody asked to interrupt a cell."""
+        self._add(record, CellInterrupted(request_id=invocation.request_id))
+
+    def restarted(self, record: KernelRecord) -> None:
+        """Record that a kernel begins again with nothing."""
+        self._add(record, KernelRestarted())
+
+    async def closed(self, record: KernelRecord, journal: Journal, reason: str) -> None:
+        """Record that a kernel is no more, and forget it; of one without entries nothing is."""
+        if journal.number == 0 and not journal.is_waiting:
+            self._journals.pop(record.kernel_id, None)
+            return
+        journal.add(SessionClosed(reason=reason), **self._stamp(record))
+        await _flush(journal, record.kernel_id)
+        self._journals.pop(record.kernel_id, None)
+
+    def _add(
+        self,
+        record: KernelRecord,
+        event: Event,
+        on_written: Callable[[int], object] = lambda number: None,
+    ) -> None:
+        journal = self.journal(record.kernel_id)
+        journal.add(event, **self._stamp(record), on_written=on_written)
+        task = asyncio.get_running_loop().create_task(_flush(journal, record.kernel_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def open_cell(self, kernel_id: str) -> CellStarted | None:
+        """Return the cell that nobody has recorded the end of (raises StorageError)."""
+        async for entry in self.journal(kernel_id).newest_first():
+            if isinstance(entry.event, CellStarted):
+                return entry.event
+            if not isinstance(entry.event, CellInterrupted):
+                return None
+        return None
+
+    async def close(self) -> None:
+        """Wait until all that was added was tried to be written."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _stamp(self, record: KernelRecord) -> dict[str, Any]:
+        return {"epoch": record.epoch, "time": utc_text(self._now())}
 
 
-class LoggingRecorder:
-    """CellRecorder that only logs."""
+def _finished(request_id: str, settled: Settled, said: Transcript) -> CellFinished:
+    # A comm message has no reply.
+    failed = settled.trouble is not None or (
+        said.reply is not None and said.reply.content.get("status") != "ok"
+    )
+    return CellFinished(
+        request_id=request_id,
+        status="error" if failed else "ok",
+        failure=settled.trouble.failure.ename if settled.trouble else None,
+        head=settled.head,
+        adopted=settled.adopted,
+        reply=None if said.reply is None else recorded(said.reply),
+        outputs=recorded_outputs(said),
+    )
 
-    async def started(self, invocation: Invocation) -> None:
-        """Log that a cell is sent."""
-        logger.debug(
-            "a cell is sent",
-            extra={"request_id": invocation.request_id, "kernel_id": invocation.kernel_id},
-        )
 
-    async def finished(self, invocation: Invocation, settled: Settled) -> None:
-        """Log how it ended."""
-        outcome, trouble = settled.outcome, settled.trouble
-        logger.debug(
-            "a cell has ended",
-            extra={
-                "request_id": invocation.request_id,
-                "kernel_id": invocation.kernel_id,
-                "aws_request_id": outcome.aws_request_id if outcome else None,
-                "status": outcome.status.value if outcome else None,
-                "trouble": trouble.failure.ename if trouble else None,
-                "committed": settled.committed,
-            },
-        )
+async def _flush(journal: Journal, kernel_id: str) -> None:
+    try:
+        await journal.flush()
+    except GatewayError:
+        # It is tried again before the kernel's next cell, which is refused if that fails too.
+        logger.exception("the journal was not written", extra={"kernel_id": kernel_id})

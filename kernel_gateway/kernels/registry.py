@@ -21,7 +21,7 @@ from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.options import FROM, KernelOptions
 from kernel_gateway.kernels.position import Chain
 from kernel_gateway.kernels.record import KernelRecord, RecordStore
-from kernel_gateway.kernels.recorder import CellRecorder, LoggingRecorder
+from kernel_gateway.kernels.recorder import CellRecorder
 from kernel_gateway.kernels.services import KernelServices, KernelSettings
 from kernel_gateway.messaging.message import utc_text
 from kernel_gateway.objects import ObjectStore
@@ -56,7 +56,6 @@ class KernelRegistry:
         settings: KernelSettings | None = None,
         pythons: Mapping[str, str] | None = None,
         dispatch_settings: DispatchSettings | None = None,
-        recorder: CellRecorder | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> KernelRegistry:
         """Return the registry, with the kernels whose records the deployment holds.
@@ -70,7 +69,6 @@ class KernelRegistry:
             settings: what kernels may use.
             pythons: versions of environments' Pythons, by environment id; None = the gateway's.
             dispatch_settings: how cells are sent.
-            recorder: told of every cell; None = they are logged.
             now: the time, aware.
 
         Raises:
@@ -92,7 +90,7 @@ class KernelRegistry:
             records=RecordStore(store=store, bucket=stack.records),
             manifests=ManifestCache(max_bytes=settings.manifest_bytes),
             history=InputHistory(max_characters=settings.history_characters),
-            recorder=recorder or LoggingRecorder(),
+            recorder=CellRecorder(store, stack.records, now),
             settings=settings,
             now=now,
             pythons=pythons or {},
@@ -106,14 +104,15 @@ class KernelRegistry:
     async def close(self) -> None:
         """Stop what runs; the records stay, so that the next gateway finds its kernels."""
         stopping = [asyncio.ensure_future(kernel.suspend()) for kernel in self._kernels.values()]
-        tasks = [*stopping, *self._services.tasks]
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
+        services = self._services
+        tasks = [*stopping, *services.tasks, *services.settling.values()]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        await services.recorder.close()
 
     async def start(
         self,

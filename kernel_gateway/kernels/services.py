@@ -12,7 +12,6 @@ from kernel_gateway.dispatch.plan import limits_for
 from kernel_gateway.dispatch.run import Dispatcher
 from kernel_gateway.environments.environment import Environment
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
-from kernel_gateway.kernels.outlet import KeptLimits
 from kernel_gateway.kernels.record import RecordStore
 from kernel_gateway.kernels.recorder import CellRecorder
 from kernel_gateway.messaging.replies import OWN_PYTHON
@@ -30,7 +29,7 @@ class KernelSettings:
 
     Attributes:
         max_queued: execute_requests that may wait in one kernel; more are refused.
-        kept: output kept for a kernel to which nobody is attached.
+        kept_bytes: of what one cell says, kept for clients that come back and for the journal.
         manifest_bytes: head commits kept in memory, all kernels together.
         history_characters: inputs kept in memory, all kernels together.
         output_bytes: output of one cell; see Limits.
@@ -41,7 +40,7 @@ class KernelSettings:
     """
 
     max_queued: int = 1000
-    kept: KeptLimits = field(default_factory=KeptLimits)
+    kept_bytes: int = 16 * 1024 * 1024
     manifest_bytes: int = 64 * 1024 * 1024
     history_characters: int = 8 * 1024 * 1024
     output_bytes: int = _LIMITS.output_bytes
@@ -61,13 +60,14 @@ class KernelServices:
         records: the durable records.
         manifests: head commits in memory.
         history: inputs in memory.
-        recorder: the seam of the audit trail.
+        recorder: the audit trail.
         settings: bounds.
         now: the time, aware.
         probes: what the isolation of each environment's last container was, by environment id.
         shut_down: ends a kernel by id and forgets it.
         pythons: versions of environments whose Python is not the gateway's, by environment id.
-        tasks: requests that are being served.
+        tasks: requests that are being served, clients that are brought up to date.
+        settling: kernels whose past is being settled, by id.
     """
 
     stack: Stack
@@ -83,6 +83,7 @@ class KernelServices:
     probes: dict[str, Probe] = field(default_factory=dict)
     pythons: Mapping[str, str] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    settling: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Return the task that does ``work``, which the end of the gateway waits for."""

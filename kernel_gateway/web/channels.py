@@ -6,6 +6,7 @@ from jupyter_server.auth.decorator import ws_authenticated
 from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
 from tornado.websocket import WebSocketHandler
 
+from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.web.base import JsonErrors, own_kernel
 
 PING_INTERVAL_S = 30
@@ -38,9 +39,15 @@ class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
         """Make the connection, if the caller may execute in the kernel.
 
         Raises:
+            BadRequest: the part of the past that it asks for cannot be read.
             NotFound: there is no such kernel for the caller.
             Forbidden: an admin sees it but does not execute in it.
         """
+        last, since = (
+            self.get_query_argument("replay", None),
+            self.get_query_argument("since", None),
+        )
+        self.replay = Replay.read(last, since)
         registry = self.settings["kernel_registry"]
         kernel = own_kernel(registry, self.current_user.identity, self.kernel_id)
         self.connection = self.kernel_websocket_connection_class(
@@ -56,7 +63,8 @@ class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
 
     async def open(self, kernel_id: str) -> None:
         """Attach to the kernel; tornado itself sends the pings."""
-        await self.connection.connect()
+        session_id = self.get_query_argument("session_id", None) or None
+        self.connection.attach(session_id, self.replay)
 
     def on_message(self, ws_message: str | bytes) -> None:
         """Hand a frame to the connection."""

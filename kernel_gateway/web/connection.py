@@ -13,6 +13,7 @@ from tornado.websocket import WebSocketClosedError
 from traitlets import Int
 
 from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.messaging.backlog import Backlog, rough_bytes
 from kernel_gateway.messaging.message import OutMessage, new_header
 from kernel_gateway.web.codec import V1_PROTOCOL, MalformedFrame, decode_frame, encode_frame
@@ -57,6 +58,7 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         self._attached = False
         self._reads_binary = False
         self._told_of_buffers = False
+        self._drained: asyncio.Event | None = None
 
     @property
     def subprotocol(self) -> str | None:
@@ -64,17 +66,25 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         found: str | None = self.websocket_handler.selected_subprotocol
         return found
 
+    async def connect(self) -> None:
+        """Attach to the kernel as a client that says nothing of itself."""
+        self.attach(None, None)
+
     async def prepare(self) -> None:
         """Do nothing: there is no socket of the kernel's to wait for."""
 
-    async def connect(self) -> None:
-        """Attach to the kernel: from now on its messages come here, kept ones first."""
+    def attach(self, session_id: str | None, replay: Replay | None) -> None:
+        """Attach to the kernel: from now on its messages come here, after what was missed.
+
+        Args:
+            session_id: of the client, None where it did not say.
+            replay: what of the past it asks for.
+        """
         # Source: gateway.md, pitfall 1: without it every answer waits 40 ms for an ACK.
         self.websocket_handler.set_nodelay(True)
         type(self)._open.add(self)
         self._attached = True
-        session_id = self.websocket_handler.get_argument("session_id", "")
-        self.kernel.attach(self.send, session_id)
+        self.kernel.attach(self.send, session_id, replay=replay, ready=self._ready)
 
     def disconnect(self) -> None:  # type: ignore[override]
         """Detach from the kernel, which goes on."""
@@ -82,6 +92,8 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         self._backlog = Backlog()
         if self._attached:
             self._attached = False
+            if self._drained is not None:
+                self._drained.set()
             self.kernel.detach(self.send)
 
     def handle_incoming_message(self, incoming_msg: str | bytes) -> None:
@@ -129,6 +141,12 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         for connection in tuple(cls._open):
             connection.websocket_handler.close(GOING_AWAY, "the gateway stops")
 
+    async def _ready(self) -> None:
+        """Wait until the socket has taken what was sent, or is closed."""
+        while self._backlog and self._attached:
+            self._drained = self._drained or asyncio.Event()
+            await self._drained.wait()
+
     def _write(self) -> None:
         handler = self.websocket_handler
         while self._backlog and self._pending_bytes < WRITTEN_AHEAD_BYTES:
@@ -142,6 +160,9 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
             size_bytes = len(frame)
             self._pending_bytes += size_bytes
             written.add_done_callback(functools.partial(self._was_written, size_bytes))
+        if self._drained is not None and not self._backlog:
+            self._drained.set()
+            self._drained = None
 
     def _was_written(self, size_bytes: int, done: asyncio.Future[None]) -> None:
         self._pending_bytes -= size_bytes

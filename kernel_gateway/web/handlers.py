@@ -19,6 +19,7 @@ from jupyter_server.services.kernelspecs.handlers import (
 from tornado import web
 
 from kernel_gateway.web.base import GatewayHandler, JsonErrors, NotFoundHandler
+from kernel_gateway.web.cells_api import CellsHandler
 from kernel_gateway.web.channels import KernelChannelsHandler
 from kernel_gateway.web.execute_api import ExecuteHandler
 from kernel_gateway.web.garbage_api import GarbageHandler
@@ -107,6 +108,7 @@ default_handlers = [
     (rf"/api/kernels/{KERNEL_ID}/execute", ExecuteHandler),
     (rf"/api/kernels/{KERNEL_ID}/variables", VariablesHandler),
     (rf"/api/kernels/{KERNEL_ID}/outputs/(?P<seq>[0-9]{{1,9}})", OutputHandler),
+    (rf"/api/kernels/{KERNEL_ID}/cells", CellsHandler),
     (rf"/api/kernels/{KERNEL_ID}/channels", KernelChannelsHandler),
     (r"/api/sessions", SessionsHandler),
     (rf"/api/sessions/{SESSION_ID}", SessionHandler),

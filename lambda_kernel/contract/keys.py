@@ -8,6 +8,7 @@ from lambda_kernel.contract import names
 from lambda_kernel.contract.scope import Scope
 
 SEQ_DIGITS = 10
+JOURNAL_DIGITS = 8
 DAY_DIGITS = 6
 
 
@@ -158,6 +159,21 @@ def output_key(scope: Scope, kernel_id: str, seq: int) -> str:
 def kernel_record_key(kernel_id: str) -> str:
     """Return the key of a kernel record in the records bucket."""
     return f"kernels/{kernel_id}.json"
+
+
+def journal_prefix(kernel_id: str) -> str:
+    """Return the prefix of a kernel's journal in the records bucket, with ``/``."""
+    return f"audit/{kernel_id}/j/"
+
+
+def journal_key(kernel_id: str, number: int) -> str:
+    """Return the key of entry ``number``, from 1, of a kernel's journal."""
+    return f"{journal_prefix(kernel_id)}{number:0{JOURNAL_DIGITS}d}.json"
+
+
+def audit_blob_key(digest: str) -> str:
+    """Return the key of recorded output that is too large for a journal's entry."""
+    return f"audit/blobs/{digest}"
 
 
 def handler_key(digest: str) -> str:

@@ -128,10 +128,12 @@ async def measure(row: Callable[..., object]) -> None:
 
 
 async def _held(registry: KernelRegistry, store: MemoryObjectStore, stack: Stack) -> int:
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
     # The records in the store in memory are not the gateway's memory.
     kept = store.objects.pop((stack.overflow, keys.frame_key_key(DIGEST)))
     store.objects.clear()
+    store.modified.clear()
     store.objects[stack.overflow, keys.frame_key_key(DIGEST)] = kept
-    await asyncio.sleep(0)
     gc.collect()
     return tracemalloc.get_traced_memory()[0]

@@ -133,7 +133,15 @@ class Execution:
 class NotebookClient:
     """One kernel, spoken to as a notebook front end does (legacy websocket protocol)."""
 
-    def __init__(self, gateway: Gateway, kernel_id: str, token: str, session_id: str = "") -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        kernel_id: str,
+        token: str,
+        session_id: str | None = None,
+        *,
+        query: str = "",
+    ) -> None:
         self.gateway = gateway
         self.kernel_id = kernel_id
         self.token = token
@@ -142,7 +150,7 @@ class NotebookClient:
         self._open = ExitStack()
         self.socket = self._open.enter_context(
             connect(
-                f"{url}/api/kernels/{kernel_id}/channels?session_id={self.session_id}",
+                f"{url}/api/kernels/{kernel_id}/channels?session_id={self.session_id}{query}",
                 additional_headers={"Authorization": f"token {token}"},
                 max_size=None,
                 compression=None,

@@ -19,6 +19,7 @@ from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import InvokeBroken, InvokeTimedOut, PreconditionFailed, StorageError
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.kernels.services import KernelSettings
@@ -282,6 +283,9 @@ def _outputs(word: str, rest: str) -> list[dict[str, Any]]:
         },
         "status-message": {"msg_type": "status", "content": {"execution_state": "idle"}},
     }
+    if word == "too-many-lines":
+        lines = [{"name": "stdout", "text": f"{i} {'x' * 1000}\n"} for i in range(10_000)]
+        return [{"msg_type": "stream", "content": line, "metadata": {}} for line in lines]
     if word == "many-lines":
         lines = [{"name": "stdout", "text": f"{i}\n"} for i in range(5000)]
         return [{"msg_type": "stream", "content": line, "metadata": {}} for line in lines]
@@ -311,8 +315,7 @@ def holding(names: tuple[str, ...]) -> Namespace:
 
 async def quiet() -> None:
     """Return when nothing runs any more."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)
 
 
@@ -321,6 +324,7 @@ class Client:
     """Notes what a kernel says."""
 
     kernel: LambdaKernel
+    session: str = "s"
     messages: list[OutMessage] = field(default_factory=list)
     _idle: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
 
@@ -331,7 +335,7 @@ class Client:
 
     def send(self, msg_type: str, *, channel: str = "shell", **content: Any) -> str:
         msg_id = uuid.uuid4().hex
-        header = {"msg_id": msg_id, "msg_type": msg_type, "session": "s"}
+        header = {"msg_id": msg_id, "msg_type": msg_type, "session": self.session}
         self.kernel.receive(InMessage(channel=channel, header=header, content=content), self.take)
         return msg_id
 
@@ -367,22 +371,34 @@ class World:
     registry: KernelRegistry
     reopen: Callable[[], Awaitable[KernelRegistry]]
 
-    async def client(self, options: KernelOptions | None = None, owner: Identity = OWNER) -> Client:
+    async def client(
+        self,
+        options: KernelOptions | None = None,
+        owner: Identity = OWNER,
+        session: str | None = None,
+    ) -> Client:
         kernel = await self.registry.start(
             owner, spec_name="lambda-python", options=options or KernelOptions()
         )
-        return self.attached(kernel)
+        return self.attached(kernel, session)
 
     quiet = staticmethod(quiet)
+
+    async def turns(self) -> None:
+        """Let what can go on go on, while a cell runs."""
+        for _ in range(1000):
+            await asyncio.sleep(0)
 
     @staticmethod
     def detached(kernel: LambdaKernel) -> Client:
         return Client(kernel)
 
     @staticmethod
-    def attached(kernel: LambdaKernel) -> Client:
-        client = Client(kernel)
-        kernel.attach(client.take)
+    def attached(
+        kernel: LambdaKernel, session: str | None = None, replay: Replay | None = None
+    ) -> Client:
+        client = Client(kernel, session or "s")
+        kernel.attach(client.take, session, replay=replay)
         return client
 
 

@@ -412,20 +412,6 @@ async def test_output_goes_to_every_client_and_the_reply_to_the_one_that_asked(
     assert client.kernel.connections == 2
 
 
-async def test_output_that_nobody_took_is_given_to_the_next_client(world: World) -> None:
-    client = await world.client()
-    msg_id = client.execute("wait")
-    await world.function.began.wait()
-    client.kernel.detach(client.take)
-    world.function.release.set()
-    await world.quiet()
-
-    late = world.attached(client.kernel)
-
-    assert said(late.about(msg_id)) == ["execute_reply", "idle"]
-    assert said(world.attached(client.kernel).messages) == []
-
-
 async def test_a_client_that_fails_does_not_hurt_the_others(world: World) -> None:
     client = await world.client()
 
@@ -459,16 +445,3 @@ async def test_a_reply_function_that_fails_is_answered_and_hurts_nobody(
 
     assert (reply["status"], reply["ename"]) == ("error", "RequestFailed")
     assert said(await client.run("print on"))[-1] == "idle"
-
-
-async def test_text_that_nobody_could_take_is_kept_as_one_message(world: World) -> None:
-    client = await world.client()
-    kernel = client.kernel
-    kernel.detach(client.take)
-    client.execute("many-lines")
-    await world.quiet()
-
-    later = world.attached(kernel)
-
-    streams = [m.content["text"] for m in later.messages if m.msg_type == "stream"]
-    assert streams == ["".join(f"{i}\n" for i in range(5000))]

@@ -19,6 +19,7 @@ def matches(messages: list[Any]) -> list[str]:
 async def test_a_container_is_asked_and_nothing_is_committed(world: World) -> None:
     client = await world.client()
     await client.run("print 1")
+    await world.quiet()
     keys_before = set(world.store.objects)
 
     reply = await client.ask("complete_request", code="first second", cursor_pos=3)

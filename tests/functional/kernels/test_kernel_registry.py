@@ -78,9 +78,9 @@ async def test_a_cell_of_the_gateway_before_cannot_commit_behind_our_back(world:
 
     stored = [b for (bucket, _), b in sorted(world.store.objects.items()) if bucket == STATE]
     commits = [Commit.from_bytes(body) for body in stored]
-    assert [c.void for c in commits] == [False, True, False]
-    assert commits[2].parent is not None
-    assert commits[2].parent.seq == 1
+    assert [c.void for c in commits] == [False, True, True, False]
+    assert commits[3].parent is not None
+    assert commits[3].parent.seq == 1
 
 
 async def test_a_restarted_kernel_stays_empty_for_the_next_gateway(world: World) -> None:

@@ -144,11 +144,18 @@ class WebGateway:
 
     @asynccontextmanager
     async def channels(
-        self, kernel_id: str, *, token: str = "u1", subprotocol: str | None = None, **options: Any
+        self,
+        kernel_id: str,
+        *,
+        token: str = "u1",
+        subprotocol: str | None = None,
+        session_id: str | None = None,
+        query: str = "",
+        **options: Any,
     ) -> AsyncIterator[ClientConnection]:
         url = f"{self.url.replace('http', 'ws', 1)}/api/kernels/{kernel_id}/channels"
         async with connect(
-            f"{url}?session_id={uuid.uuid4().hex}",
+            f"{url}?session_id={session_id or uuid.uuid4().hex}{query}",
             additional_headers={"Authorization": f"token {token}"} | options.pop("headers", {}),
             subprotocols=[subprotocol] if subprotocol else None,  # type: ignore[list-item]
             compression=None,

@@ -11,7 +11,7 @@ import pytest
 from jupyter_server.services.kernels.connection.base import serialize_binary_message
 from traitlets.config import Config
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from kernel_gateway.web.codec import V1_PROTOCOL, decode_frame
 from tests.functional.web.server import WebGateway, a_web_gateway, execute_request, request
@@ -227,15 +227,49 @@ async def test_a_client_that_does_not_read_is_disconnected_and_others_go_on(
             assert shown["connections"] == 1
 
 
-async def test_a_client_that_comes_back_is_told_what_it_missed(gateway: WebGateway) -> None:
+async def test_a_session_that_comes_back_is_told_what_it_missed(gateway: WebGateway) -> None:
     kernel_id = await gateway.start_kernel()
     message = execute_request("hold")
-    async with gateway.channels(kernel_id) as socket:
+    session_id = message["header"]["session"]
+    async with gateway.channels(kernel_id, session_id=session_id) as socket:
         await socket.send(json.dumps(message))
         while json.loads(await asyncio.wait_for(socket.recv(), 20))["msg_type"] != "execute_input":
             pass
     gateway.function.release.set()
+    async with gateway.channels(kernel_id, session_id=session_id) as socket:
+        missed = await messages_until_idle(socket, message["header"]["msg_id"])
+    assert [m["msg_type"] for m in missed] == ["stream", "execute_reply", "status"]
+
+
+async def test_a_new_session_asks_for_the_past(gateway: WebGateway) -> None:
+    kernel_id = await gateway.start_kernel()
+    messages = [execute_request(text) for text in ("one", "two", "three")]
     async with gateway.channels(kernel_id) as socket:
-        kinds: list[str] = []
-        while "stream" not in kinds:
-            kinds.append(json.loads(await asyncio.wait_for(socket.recv(), 20))["msg_type"])
+        for message in messages:
+            await socket.send(json.dumps(message))
+            await messages_until_idle(socket, message["header"]["msg_id"])
+    ids = [message["header"]["msg_id"] for message in messages]
+    for query, wanted in (
+        ("&replay=all", ids),
+        ("&replay=1", ids[2:]),
+        (f"&since={ids[0]}", ids[1:]),
+        (f"&since={ids[0]}&replay=1", ids[2:]),
+    ):
+        async with gateway.channels(kernel_id, query=query) as socket:
+            for msg_id in wanted:
+                shown = await messages_until_idle(socket, msg_id)
+                kinds = [m["msg_type"] for m in shown]
+                assert kinds == ["status", "execute_input", "stream", "execute_reply", "status"]
+            await socket.send(json.dumps(request("kernel_info_request", {})))
+            answer = json.loads(await asyncio.wait_for(socket.recv(), 20))
+            assert answer["parent_header"]["msg_type"] == "kernel_info_request"
+
+
+@pytest.mark.parametrize("query", ["&replay=some", "&replay=-1", "&replay=1.5"])
+async def test_a_past_that_is_none_is_refused(gateway: WebGateway, query: str) -> None:
+    kernel_id = await gateway.start_kernel()
+    with pytest.raises(InvalidStatus) as refused:
+        async with gateway.channels(kernel_id, query=query):
+            pass
+    assert refused.value.response.status_code == 400
+    assert b"replay: must be a number of cells, or all" in refused.value.response.body

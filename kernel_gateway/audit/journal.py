@@ -1,0 +1,270 @@
+"""One kernel's journal in the records bucket: written by number, each number once.
+
+Two gateways cannot interleave it: the object of a number is created only where it is absent, and
+who finds another's there has lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+
+from kernel_gateway.audit import chain
+from kernel_gateway.audit.chain import CellFinished, Entry, Event, RecordedMessage
+from kernel_gateway.errors import GatewayError, NotFound, PreconditionFailed, StorageError
+from kernel_gateway.objects import ObjectStore
+from lambda_kernel.contract import keys
+from lambda_kernel.contract.schema import InvalidField
+
+logger = logging.getLogger(__name__)
+
+INLINE_BYTES = 256 * 1024
+"""Messages of a cell that take more are an object of their own."""
+
+
+class JournalConflict(GatewayError):
+    """Another gateway writes to this journal."""
+
+    http_status = 409
+
+
+class UnreadableJournal(StorageError):
+    """An entry is missing, or is not one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """An event that is not durable yet, and what its entry says beside it.
+
+    ``on_written`` is called with the entry's number.
+    """
+
+    event: Event
+    epoch: int
+    time: str
+    on_written: Callable[[int], object]
+
+
+class Journal:
+    """Writes and reads the journal of one kernel.
+
+    Events are written in the order in which they were added. One that could not be written is
+    written before the next.
+
+    Attributes:
+        number: of the newest entry, 0 where there is none; None = not known.
+        is_settled: no cell of an earlier gateway is without an end.
+    """
+
+    __slots__ = (
+        "_bucket",
+        "_digest",
+        "_epoch",
+        "_kernel_id",
+        "_store",
+        "_waiting",
+        "_writing",
+        "is_settled",
+        "number",
+    )
+
+    def __init__(self, store: ObjectStore, bucket: str, kernel_id: str, *, is_new: bool) -> None:
+        """Take the journal of a kernel.
+
+        Args:
+            store: S3.
+            bucket: the records bucket.
+            kernel_id: whose it is.
+            is_new: there is nothing in it; else that is found out by the first call.
+        """
+        self._store = store
+        self._bucket = bucket
+        self._kernel_id = kernel_id
+        self._digest = ""
+        self._epoch = 0
+        self._writing: asyncio.Task[None] | None = None
+        self._waiting: deque[Waiting] | None = None
+        self.number: int | None = 0 if is_new else None
+        self.is_settled = is_new
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something that was added is not durable yet."""
+        return bool(self._waiting)
+
+    async def open(self) -> int:
+        """Return the number of the newest entry, 0 where there is none.
+
+        Raises:
+            StorageError: S3 does not answer, or the newest entry cannot be read.
+        """
+        if self.number is None:
+            await self._look()
+        assert self.number is not None  # noqa: S101  (set by _look)
+        return self.number
+
+    def add(
+        self,
+        event: Event,
+        *,
+        epoch: int,
+        time: str,
+        on_written: Callable[[int], object] = lambda number: None,
+    ) -> None:
+        """Have ``event`` written by the next `flush`; ``on_written`` is given its number."""
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append(Waiting(event=event, epoch=epoch, time=time, on_written=on_written))
+
+    async def flush(self) -> None:
+        """Write what was added.
+
+        Raises:
+            StorageError: S3 does not answer; what is left is written by the next call.
+            JournalConflict: another gateway writes to this journal.
+        """
+        while self._waiting:
+            if self._writing is None or self._writing.done():
+                # What is cancelled while it is under way would leave a number nobody knows of.
+                self._writing = asyncio.create_task(self._write_all())
+                self._writing.add_done_callback(self._written)
+            await asyncio.shield(self._writing)
+
+    async def append(self, event: Event, *, epoch: int, time: str) -> None:
+        """Write ``event``, after all that was added before; where that fails, it is taken back.
+
+        Raises:
+            StorageError, JournalConflict: as `flush`.
+        """
+        self.add(event, epoch=epoch, time=time)
+        try:
+            await self.flush()
+        except GatewayError:
+            left = [each for each in self._waiting or () if each.event is not event]
+            self._waiting = deque(left) if left else None
+            raise
+
+    async def entry(self, number: int) -> Entry:
+        """Return an entry, its messages brought in from where they are (raises StorageError)."""
+        entry = await self.entry_alone(number)
+        event = entry.event
+        if not isinstance(event, CellFinished) or event.outputs.blob is None:
+            return entry
+        messages = await self._blob(event.outputs.blob)
+        outputs = replace(event.outputs, messages=messages, blob=None)
+        return replace(entry, event=replace(event, outputs=outputs))
+
+    async def entry_alone(self, number: int) -> Entry:
+        """Return an entry, without messages that are in an object of their own; as `entry`."""
+        return (await self._stored(number))[0]
+
+    async def newest_first(self) -> AsyncIterator[Entry]:
+        """Yield the entries from the newest on, without messages that are elsewhere.
+
+        Raises:
+            StorageError: S3 does not answer, or an entry cannot be read.
+        """
+        for number in range(await self.open(), 0, -1):
+            yield await self.entry_alone(number)
+
+    async def _look(self) -> None:
+        prefix = keys.journal_prefix(self._kernel_id)
+        number = 0
+        async for key in self._store.list(self._bucket, prefix):
+            name = key.removeprefix(prefix).removesuffix(".json")
+            if name.isascii() and name.isdigit():
+                number = max(number, int(name))
+        if number:
+            entry, self._digest = await self._stored(number)
+            self._epoch = chain.epoch_after(entry)
+        self.number = number
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            number = await self._write(self._waiting[0])
+            self._waiting.popleft().on_written(number)
+        self._waiting = None
+
+    def _written(self, writing: asyncio.Task[None]) -> None:
+        if self._writing is writing:
+            self._writing = None
+
+    async def _write(self, waiting: Waiting) -> int:
+        number = 0
+        while number <= 1:
+            number = await self.open() + 1
+            if waiting.epoch < self._epoch:
+                raise JournalConflict(
+                    f"the journal of kernel {self._kernel_id} has entries of epoch {self._epoch}, "
+                    f"this gateway is at {waiting.epoch}: another gateway has taken over the kernel"
+                )
+            entry = Entry(
+                kernel_id=self._kernel_id,
+                number=number,
+                previous=self._digest,
+                epoch=waiting.epoch,
+                time=waiting.time,
+                event=await self._with_blob(waiting.event),
+            )
+            stored = entry.to_bytes()
+            if await self._put(number, stored):
+                self.number, self._digest = number, chain.digest_of(stored)
+                self._epoch = chain.epoch_after(entry)
+                return number
+            self.number = None
+        # At number 1 a kernel of this id was here before: its journal goes on.
+        self.is_settled = False
+        raise JournalConflict(
+            f"entry {number} of the journal of kernel {self._kernel_id} was written by another "
+            "gateway: use the kernel there, or try again"
+        )
+
+    async def _put(self, number: int, stored: bytes) -> bool:
+        """Create an entry; return whether it is there as we want it."""
+        key = keys.journal_key(self._kernel_id, number)
+        try:
+            await self._store.put(self._bucket, key, stored, if_absent=True, is_checked=True)
+        except PreconditionFailed:
+            # Our own write, whose answer was lost, is no other's.
+            return (await self._store.get(self._bucket, key)).body == stored
+        return True
+
+    async def _with_blob(self, event: Event) -> Event:
+        if not isinstance(event, CellFinished):
+            return event
+        outputs = event.outputs
+        stored = await asyncio.to_thread(chain.messages_to_bytes, outputs.messages)
+        if len(stored) <= INLINE_BYTES:
+            return event
+        digest = chain.digest_of(stored)
+        await self._store.put(self._bucket, keys.audit_blob_key(digest), stored, is_checked=True)
+        return replace(event, outputs=replace(outputs, messages=(), blob=digest))
+
+    async def _blob(self, digest: str) -> tuple[RecordedMessage, ...]:
+        try:
+            stored = (await self._store.get(self._bucket, keys.audit_blob_key(digest))).body
+            if chain.digest_of(stored) != digest:
+                raise UnreadableJournal(f"the stored output {digest} is not what was recorded")
+            return await asyncio.to_thread(chain.messages_from_bytes, stored)
+        except (NotFound, InvalidField) as problem:
+            raise UnreadableJournal(f"the stored output {digest}: {problem}") from problem
+
+    async def _stored(self, number: int) -> tuple[Entry, str]:
+        """Return an entry and the digest of its bytes."""
+        try:
+            stored = (
+                await self._store.get(self._bucket, keys.journal_key(self._kernel_id, number))
+            ).body
+            entry = Entry.from_bytes(stored)
+        except (NotFound, InvalidField) as problem:
+            raise UnreadableJournal(
+                f"entry {number} of the journal of kernel {self._kernel_id}: {problem}"
+            ) from problem
+        if (entry.kernel_id, entry.number) != (self._kernel_id, number):
+            raise UnreadableJournal(
+                f"entry {number} of the journal of kernel {self._kernel_id} is another's"
+            )
+        return entry, chain.digest_of(stored)

@@ -1,0 +1,74 @@
+"""The cells of a kernel, as its journal has them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry
+from kernel_gateway.audit.journal import Journal
+
+READ_AHEAD_COUNT = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastCell:
+    """One cell.
+
+    Attributes:
+        number: of the entry about its end, or about its start where there is no end.
+        started: what was asked.
+        started_time, finished_time: by the gateway's clock; ISO 8601, UTC.
+        finished: how it ended, None where it runs.
+    """
+
+    number: int
+    started: CellStarted
+    started_time: str
+    finished: CellFinished | None = None
+    finished_time: str | None = None
+
+
+async def past_cells(
+    journal: Journal, *, last_count: int, since: str | None = None
+) -> list[PastCell]:
+    """Return the newest cells, oldest first, without what they said.
+
+    Args:
+        journal: of their kernel.
+        last_count: at most so many.
+        since: only those after the cell of this request, a msg_id.
+
+    Raises:
+        GatewayError: the journal cannot be read.
+    """
+    await journal.flush()
+    found: list[PastCell] = []
+    ends: dict[str, Entry] = {}
+    highest = await journal.open()
+    while highest > 0 and len(found) < last_count:
+        numbers = range(highest, max(0, highest - READ_AHEAD_COUNT), -1)
+        for entry in await asyncio.gather(*map(journal.entry_alone, numbers)):
+            event = entry.event
+            if isinstance(event, CellFinished):
+                bare = replace(event, outputs=replace(event.outputs, messages=()))
+                ends[event.request_id] = replace(entry, event=bare)
+            elif isinstance(event, CellStarted):
+                if event.msg_id == since:
+                    return found[:last_count][::-1]
+                if event.is_cell:
+                    found.append(_cell(entry, event, ends.pop(event.request_id, None)))
+        highest -= READ_AHEAD_COUNT
+    return found[:last_count][::-1]
+
+
+def _cell(entry: Entry, started: CellStarted, end: Entry | None) -> PastCell:
+    finished = end.event if end is not None else None
+    assert finished is None or isinstance(finished, CellFinished)  # noqa: S101
+    return PastCell(
+        number=entry.number if end is None else end.number,
+        started=started,
+        started_time=entry.time,
+        finished=finished,
+        finished_time=None if end is None else end.time,
+    )
