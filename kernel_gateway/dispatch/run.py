@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -31,6 +31,7 @@ from kernel_gateway.errors import (
     InvokeNotSent,
     InvokeRefused,
     InvokeThrottled,
+    LeaseLost,
     NotFound,
     Started,
     StartError,
@@ -52,6 +53,11 @@ from lambda_kernel.contract.schema import InvalidField
 logger = logging.getLogger(__name__)
 
 TURN_S = 0.002
+
+
+async def always() -> bool:
+    """Return True: for what nobody else can take over."""
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +92,7 @@ class Flight:
         ticket: its place in line.
         on_wait: called with the number of cells ahead, where no container is free for long.
         may_wait: False for what is sent at once, to a container that no cell needs, or not at all.
+        may_start: asked right before it is sent; False = another gateway has its kernel.
         sent: the request may have reached Lambda.
         overflowed: the request stands in the overflow bucket.
         interrupted: a control object was put.
@@ -96,6 +103,7 @@ class Flight:
     ticket: Ticket = field(default_factory=Ticket)
     on_wait: Callable[[int], object] = lambda ahead: None
     may_wait: bool = True
+    may_start: Callable[[], Awaitable[bool]] = always
     sent: bool = False
     overflowed: bool = False
     interrupted: bool = False
@@ -261,6 +269,8 @@ class Dispatcher:
             await gate.enter(flight.ticket, flight.on_wait)
             pause_s = 0.0
             try:
+                if not await flight.may_start():
+                    raise LeaseLost("this gateway does not hold it any more")
                 flight.sent = True
                 async with aclosing(self._timed(flight, payload, function_name)) as chunks:
                     async for chunk in chunks:

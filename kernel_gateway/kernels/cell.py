@@ -147,6 +147,7 @@ class Cell:
             invocation=invocation,
             ticket=self.ticket,
             on_wait=lambda ahead: self._wait(ahead, say),
+            may_start=services.replica.permit(),
         )
         try:
             await services.recorder.started(invocation)

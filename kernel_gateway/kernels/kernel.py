@@ -16,7 +16,9 @@ from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import (
     CELL_INTERRUPTED,
     CONTAINER_DIED,
+    KERNEL_MOVED,
     STORAGE_UNAVAILABLE,
+    Failure,
     GatewayError,
     Started,
     StorageError,
@@ -240,13 +242,18 @@ class LambdaKernel(KernelModel):
         self._lineage.forget()
         self._outlet.status("dead")
 
-    async def suspend(self) -> None:
-        """Stop what runs because the gateway stops; the record stays, what comes is refused."""
+    async def suspend(self, *, is_moved: bool = False) -> None:
+        """Stop what runs: the gateway stops, or another has the kernel; what comes is refused."""
+        self._lineage.is_left = is_moved
         if self.execution_state is ExecutionState.DEAD:
             return
         self._move(KernelEvent.SHUTDOWN)
-        self.reason = "left to the next gateway: this one stops"
-        await self._stop("the gateway stopped")
+        if is_moved:
+            self.reason = "taken over by another gateway: connect again"
+            await self._stop("this one gave no sign for too long", failure=KERNEL_MOVED)
+        else:
+            self.reason = "left to the next gateway: this one stops"
+            await self._stop("the gateway stopped")
 
     def _ask(self, message: InMessage, sink: Sink) -> None:
         if self.execution_state is ExecutionState.DEAD:
@@ -330,9 +337,10 @@ class LambdaKernel(KernelModel):
         self._outlet.status("busy", cell.message)
         try:
             position = await lineage.locate()
-        except StorageError as problem:
+        except GatewayError as problem:
             cell.admit(lineage.execution_count, say, self._services)
-            raise CellRefused(STORAGE_UNAVAILABLE, str(problem)) from problem
+            failure = STORAGE_UNAVAILABLE if isinstance(problem, StorageError) else KERNEL_MOVED
+            raise CellRefused(failure, str(problem)) from problem
         cell.admit(lineage.execution_count, say, self._services)
         if cell.is_empty:
             body = {"content": {"status": "ok", "execution_count": lineage.execution_count}}
@@ -381,7 +389,7 @@ class LambdaKernel(KernelModel):
         self._outlet.reply(message, sink, content, metadata)
         self._idle_after(message)
 
-    async def _stop(self, why: str) -> bool:
+    async def _stop(self, why: str, *, failure: Failure = CELL_INTERRUPTED) -> bool:
         """End the queue and the running cell; return whether that may still be in flight."""
         task, cell, queue = self._task, self._cell, self._queue
         self._task = self._cell = self._queue = None
@@ -391,17 +399,20 @@ class LambdaKernel(KernelModel):
         is_open = False
         if cell is not None and not cell.ended:
             is_open = cell.flight is not None and cell.flight.sent
-            await self._kill(cell, why)
+            await self._kill(cell, why, failure)
         for waiting in queue or ():
             self._turn_away(waiting.message, waiting.sink, {"status": "aborted"})
         return is_open
 
-    async def _kill(self, cell: Cell, why: str) -> None:
+    async def _kill(self, cell: Cell, why: str, failure: Failure) -> None:
         flight = cell.flight
         started = Started.UNKNOWN if flight is not None and flight.sent else Started.NO
-        trouble = Trouble(failure=CELL_INTERRUPTED, started=started, detail=why)
+        trouble = Trouble(failure=failure, started=started, detail=why)
+        is_settled = failure is not KERNEL_MOVED or started is Started.NO
         content, metadata = cell.reply_to(
-            Settled(trouble=trouble), self._lineage.last_count, self._say(cell)
+            Settled(trouble=trouble, position_known=is_settled),
+            self._lineage.last_count,
+            self._say(cell),
         )
         self._outlet.reply(cell.message, cell.sink, content, metadata)
         cell.published()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from contextlib import suppress
+
 from jupyter_server.auth.decorator import ws_authenticated
 from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
 from tornado.websocket import WebSocketHandler
 
+from kernel_gateway.errors import HeldElsewhere, NotFound
+from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.web.base import JsonErrors, own_kernel
+from kernel_gateway.web.forwarded_connection import ForwardedConnection
 
 PING_INTERVAL_S = 30
 MAX_FRAME_BYTES = 64 << 20
@@ -35,14 +41,21 @@ class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
         return MAX_FRAME_BYTES
 
     async def pre_get(self) -> None:
-        """Make the connection, if the caller may execute in the kernel.
+        """Make the connection, if the caller may execute in the kernel; maybe through another.
 
         Raises:
             NotFound: there is no such kernel for the caller.
             Forbidden: an admin sees it but does not execute in it.
         """
-        registry = self.settings["kernel_registry"]
-        kernel = own_kernel(registry, self.current_user.identity, self.kernel_id)
+        registry: KernelRegistry = self.settings["kernel_registry"]
+        with suppress(NotFound):
+            await registry.find(self.kernel_id)
+        own_kernel(registry, self.current_user.identity, self.kernel_id)
+        try:
+            kernel = await registry.reach(self.kernel_id, takes=True)
+        except HeldElsewhere as elsewhere:
+            self.connection = ForwardedConnection(self, elsewhere, self.settings["forwarder"])
+            return
         self.connection = self.kernel_websocket_connection_class(
             parent=kernel, websocket_handler=self, config=self.config
         )
@@ -58,9 +71,10 @@ class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
         """Attach to the kernel; tornado itself sends the pings."""
         await self.connection.connect()
 
-    def on_message(self, ws_message: str | bytes) -> None:
-        """Hand a frame to the connection."""
-        self.connection.handle_incoming_message(ws_message)
+    def on_message(self, ws_message: str | bytes) -> Awaitable[None] | None:
+        """Hand a frame to the connection; where it takes time, the next one waits."""
+        taken: Awaitable[None] | None = self.connection.handle_incoming_message(ws_message)
+        return taken
 
     def on_close(self) -> None:
         """Detach from the kernel."""

@@ -109,6 +109,14 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         for connection in tuple(cls._open):
             connection.websocket_handler.close(GOING_AWAY, "the gateway stops")
 
+    @classmethod
+    def close_of(cls, kernel: LambdaKernel) -> None:
+        """Close the connections to a kernel that another gateway has taken over."""
+        for connection in tuple(cls._open):
+            if connection.kernel is kernel:
+                handler = connection.websocket_handler
+                handler.close(TRY_AGAIN_LATER, "another gateway serves the kernel: connect again")
+
     def _write(self) -> None:
         handler = self.websocket_handler
         while self._backlog and self._pending_bytes < WRITTEN_AHEAD_BYTES:

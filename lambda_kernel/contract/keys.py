@@ -160,6 +160,11 @@ def kernel_record_key(kernel_id: str) -> str:
     return f"kernels/{kernel_id}.json"
 
 
+def replica_lease_key(lease_id: str) -> str:
+    """Return the key of the lease of a gateway in the records bucket."""
+    return f"replicas/{lease_id}.json"
+
+
 def handler_key(digest: str) -> str:
     """Return the key of a staged handler archive in the overflow bucket."""
     return f"handler/{digest}/handler.zip"

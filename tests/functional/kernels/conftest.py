@@ -347,7 +347,7 @@ class World:
     function: FakeFunction
     invoker: InMemoryInvoker
     registry: KernelRegistry
-    reopen: Callable[[], Awaitable[KernelRegistry]]
+    reopen: Callable[..., Awaitable[KernelRegistry]]
 
     async def client(self, options: KernelOptions | None = None, owner: Identity = OWNER) -> Client:
         kernel = await self.registry.start(
@@ -382,7 +382,7 @@ async def world(dispatch_settings: DispatchSettings) -> AsyncIterator[World]:
     function = FakeFunction(store)
     invoker = InMemoryInvoker(function)
 
-    async def opened() -> KernelRegistry:
+    async def opened(**options: Any) -> KernelRegistry:
         return await KernelRegistry.open(
             stack=STACK,
             handler_digest=DIGEST,
@@ -391,6 +391,7 @@ async def world(dispatch_settings: DispatchSettings) -> AsyncIterator[World]:
             environments={"lambda-python": Environment(timeout_s=30)},
             settings=KernelSettings(max_queued=5, question_wait_s=0.3),
             dispatch_settings=dispatch_settings,
+            **options,
         )
 
     registry = await opened()
