@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -47,7 +48,7 @@ NOT_SENT_BACK = frozenset(
 
 
 class Unreachable(GatewayError):
-    """The gateway that serves the kernel does not answer.
+    """The gateway that serves the kernel cannot be reached; nothing was sent.
 
     Attributes:
         retry_after_s: when the kernel is taken over here, if that gateway is gone.
@@ -57,6 +58,23 @@ class Unreachable(GatewayError):
 
     def __init__(self, elsewhere: HeldElsewhere, problem: object) -> None:
         super().__init__(f"{elsewhere} (it does not answer: {problem})")
+        self.retry_after_s = elsewhere.retry_after_s
+
+
+class AnswerLost(GatewayError):
+    """The gateway that serves the kernel was asked, and did not answer.
+
+    Attributes:
+        retry_after_s: when the kernel is taken over here, if that gateway is gone.
+    """
+
+    http_status = 502
+
+    def __init__(self, elsewhere: HeldElsewhere, problem: object) -> None:
+        super().__init__(
+            f"the gateway that serves the kernel was lost before it answered: {problem}; what it "
+            "was asked to do may have been done"
+        )
         self.retry_after_s = elsewhere.retry_after_s
 
 
@@ -100,7 +118,8 @@ class Forwarder:
 
         Raises:
             HeldElsewhere: nothing may be sent there.
-            Unreachable: it does not answer, or not any more.
+            Unreachable: there is no connection to it.
+            AnswerLost: it does not answer any more.
         """
         url = _url(handler, elsewhere)
         answer = _Answer(handler)
@@ -179,13 +198,14 @@ class Forwarder:
             over.add_done_callback(lambda over: over.cancelled() or fetching.cancel())
             await asyncio.wait([fetching])
         if fetching.cancelled():
-            raise Unreachable(elsewhere, "it gives no sign any more")
+            raise AnswerLost(elsewhere, "it gives no sign any more")
         try:
             response = fetching.result()
         except (OSError, HTTPClientError) as problem:
+            is_sent = not isinstance(problem, ConnectionRefusedError | socket.gaierror)
+            if is_sent and "connecting" not in str(problem):
+                raise AnswerLost(elsewhere, problem) from problem
             raise Unreachable(elsewhere, problem) from problem
-        if response.code == 599 or isinstance(response.error, OSError):
-            raise Unreachable(elsewhere, response.error)
         return response
 
 

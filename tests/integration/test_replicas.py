@@ -259,6 +259,9 @@ def test_a_gateway_that_slept_through_its_lease_runs_nothing_that_waited(
         queued = here.submit("ran.append('queued'); print('queued ran')")
         until_begun(here, running)
         with frozen(a):
+            unanswered = b.rest("POST", f"/api/kernels/{kernel_id}/restart")
+            assert unanswered.status_code == 502
+            assert "may have been done" in unanswered.json()["message"]
             client = attached(b, kernel_id)
             taken = client.execute("ran.append('b'); ran")
             late = here.submit("ran.append('late')")
