@@ -269,9 +269,7 @@ class Dispatcher:
             await gate.enter(flight.ticket, flight.on_wait)
             pause_s = 0.0
             try:
-                if not await flight.may_start():
-                    raise LeaseLost("this gateway does not hold it any more")
-                flight.sent = True
+                await _begin(flight)
                 async with aclosing(self._timed(flight, payload, function_name)) as chunks:
                     async for chunk in chunks:
                         if not chunk:
@@ -362,3 +360,9 @@ def _checked_outcome(frame: Frame, invocation: Invocation) -> Outcome:
     if outcome.head is not None and outcome.head.seq != invocation.seq:
         raise BadFrame("the outcome names a commit of another number")
     return outcome
+
+
+async def _begin(flight: Flight) -> None:
+    if not await flight.may_start():
+        raise LeaseLost("this gateway does not hold it any more")
+    flight.sent = True
