@@ -15,7 +15,13 @@ from typing import IO, TYPE_CHECKING, Any
 from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.errors import StartError
 from kernel_gateway.lifelines import Lifelines
-from kernel_gateway.run_file import RUN_FOLDER, RunFile, StateLock
+from kernel_gateway.run_file import (
+    RUN_FOLDER,
+    RunFile,
+    StateLock,
+    own_replica_id,
+    tell_deployment,
+)
 from kernel_gateway.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,7 +73,7 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
         importing = asyncio.create_task(asyncio.to_thread(_import_server))
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         try:
-            deployment = await _local_service(settings, stack, ended)
+            deployment = settings.deployment or await _local_service(settings, stack, ended)
         finally:
             await importing
         store = await asyncio.to_thread(_store, deployment)
@@ -176,6 +182,7 @@ async def _local_service(
         on_exit=on_exit,
     )
     stack.push_async_callback(service.stop)
+    stack.callback(tell_deployment(settings.state_dir, service.deployment))
     return service.deployment
 
 
@@ -202,6 +209,7 @@ async def _kernels(
 ) -> KernelRegistry:
     from kernel_gateway.dispatch.lambda_invoker import LambdaInvoker
     from kernel_gateway.environments.python_version import versions_of
+    from kernel_gateway.kernels.lease import ReplicaSettings
     from kernel_gateway.kernels.registry import KernelRegistry
     from kernel_gateway.kernels.services import KernelSettings
 
@@ -215,6 +223,11 @@ async def _kernels(
         environments=settings.environments,
         settings=KernelSettings(question_wait_s=settings.question_wait_s),
         pythons=await versions_of(settings.environments.values()),
+        replica_settings=ReplicaSettings(
+            replica_id=own_replica_id(settings.state_dir),
+            url=settings.replica_url,
+            lease_s=settings.lease_s,
+        ),
     )
 
 

@@ -215,6 +215,8 @@ def _settings(options: argparse.Namespace, extra: list[str]) -> Settings:
             "token": options.token,
             "identities_file": options.identities,
             "state_dir": options.state_dir,
+            "replica_url": options.replica_url,
+            "deployment_file": options.deployment,
             "log_level": getattr(logging, options.log_level) if options.log_level else None,
         },
     }

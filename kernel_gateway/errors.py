@@ -70,6 +70,36 @@ class StorageError(GatewayError):
     http_status = 503
 
 
+class HeldElsewhere(GatewayError):
+    """Another gateway on the same buckets serves this.
+
+    Attributes:
+        lease_id: under which it does.
+        url: where that gateway is reached; None = not from here.
+        retry_after_s: so long nobody else may serve it, even if that gateway is gone.
+    """
+
+    http_status = 503
+
+    def __init__(
+        self, lease_id: str, *, replica_id: str, url: str | None, retry_after_s: float
+    ) -> None:
+        where = f"at {url}" if url else "which has no --replica-url, so nothing can be sent there"
+        super().__init__(
+            f"the kernel is served by another gateway, {replica_id}, {where}; if that one has "
+            f"ended, the kernel is taken over here after {retry_after_s:.0f} s"
+        )
+        self.lease_id = lease_id
+        self.url = url
+        self.retry_after_s = retry_after_s
+
+
+class Moved(GatewayError):
+    """Another gateway has taken this over while it was served here; connect again."""
+
+    http_status = 503
+
+
 class InvokeError(GatewayError):
     """Base of what an Invoke can end with; ``started`` says whether user code may have run."""
 
@@ -100,6 +130,10 @@ class InvokeNotSent(InvokeError):
 
 class InvokeRefused(InvokeNotSent):
     """Lambda refused the request itself; sending it again would not help."""
+
+
+class LeaseLost(InvokeRefused):
+    """This gateway may not send cells of the kernel any more."""
 
 
 class InvokeBroken(InvokeError):
@@ -158,6 +192,11 @@ CONTAINER_DIED = Failure(
     ename="ContainerDied",
     started=Started.UNKNOWN,
     text="the container, or the connection to it, was lost while the cell was in flight",
+)
+KERNEL_MOVED = Failure(
+    ename="KernelMoved",
+    started=None,
+    text="another gateway has taken over this kernel; connect again and look at its variables",
 )
 STORAGE_UNAVAILABLE = Failure(
     ename="StorageUnavailable", started=None, text="S3 or STS did not answer"

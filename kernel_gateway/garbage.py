@@ -91,7 +91,7 @@ class GarbageCollector:
         report = GarbageReport()
         async with self._running:
             # First: a kernel that is made later has commits that are younger than any limit.
-            kernels = set(await self._records.kernel_ids())
+            kernels = set(await self._records.etags())
             origins = await self._origins(kernels)
             async for scope in self._scopes():
                 await self._collect_scope(scope, kernels, origins, report, dry_run=dry_run)

@@ -36,6 +36,7 @@ class ListedObject:
     key: str
     size_bytes: int
     last_modified: float
+    etag: str
 
 
 class ObjectStore(Protocol):
@@ -148,7 +149,7 @@ class S3ObjectStore:
             answer = await self._call(lambda: self._client.list_objects_v2(**arguments), prefix)
             for entry in answer.get("Contents", ()):
                 modified = entry["LastModified"].timestamp()
-                yield ListedObject(entry["Key"], entry["Size"], modified)
+                yield ListedObject(entry["Key"], entry["Size"], modified, entry["ETag"])
             if not answer.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
@@ -228,7 +229,8 @@ class MemoryObjectStore:
         for name, key in sorted(self.objects):
             if name == bucket and key.startswith(prefix) and (name, key) in self.objects:
                 modified = self.modified.get((name, key), 0.0)
-                yield ListedObject(key, len(self.objects[name, key]), modified)
+                body = self.objects[name, key]
+                yield ListedObject(key, len(body), modified, self._etag(body))
 
     @staticmethod
     def _etag(body: bytes) -> str:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import functools
 import json
 import os
 import time
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 import platformdirs
 
+from kernel_gateway.config import Deployment
 from kernel_gateway.errors import ConfigError, StartError
+from lambda_kernel.contract.schema import encode
 
 APP_NAME = "lambda-kernel-gateway"
 RUN_FOLDER = "run"
 LOCK_NAME = "gateway.lock"
 FILE_NAME = "gateway.json"
+DEPLOYMENT_NAME = "deployment.json"
+REPLICA_NAME = "replica-id"
 LOCK_ATTEMPTS_COUNT = 4
 LOCK_PAUSE_S = 0.05
 START_TIMEOUT_S = 30.0
@@ -42,11 +49,7 @@ class RunFile:
     def write(self, state_dir: Path) -> None:
         """Store it, readable by the owner only, all at once."""
         path = state_dir / RUN_FOLDER / FILE_NAME
-        new = path.with_suffix(f".{os.getpid()}")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump({"url": self.url, "token": self.token, "pid": self.pid}, file)
-        new.replace(path)
+        _write_private(path, json.dumps({"url": self.url, "token": self.token, "pid": self.pid}))
 
     @classmethod
     def read(cls, state_dir: Path) -> RunFile | None:
@@ -100,6 +103,35 @@ class StateLock:
     def release(self) -> None:
         """Give the state directory up."""
         self._file.close()
+
+
+def own_replica_id(state_dir: Path) -> str:
+    """Return the id of the gateway of a state directory, which is ours: drawn once, then the same.
+
+    So a gateway that starts again need not wait until the lease of the one before has expired.
+    """
+    path = state_dir / REPLICA_NAME
+    if not path.exists():
+        _write_private(path, uuid.uuid4().hex + "\n")
+    return path.read_text().strip()
+
+
+def tell_deployment(state_dir: Path, deployment: Deployment) -> Callable[[], None]:
+    """Write ``run/deployment.json`` for further gateways; return what removes it.
+
+    It holds the gateway's own key: only the owner can read it.
+    """
+    path = state_dir / RUN_FOLDER / DEPLOYMENT_NAME
+    _write_private(path, json.dumps(encode(deployment)) + "\n")
+    return functools.partial(path.unlink, missing_ok=True)
+
+
+def _write_private(path: Path, text: str) -> None:
+    new = path.with_suffix(f".{os.getpid()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    new.replace(path)
 
 
 async def started_gateway(state_dir: Path) -> RunFile | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
@@ -11,18 +12,21 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from jupyter_core.application import JupyterApp
 from traitlets import Dict, Float, Int, List, TraitError, Unicode, default
 from traitlets.config import Config
 
+from kernel_gateway.config import Deployment
 from kernel_gateway.environments.environment import Environment, read_environments
 from kernel_gateway.errors import ConfigError
+from kernel_gateway.kernels.lease import ReplicaSettings
 from kernel_gateway.retention import Retention
 from kernel_gateway.run_file import default_state_dir
 from kernel_gateway.web.identities import IdentityTable, check_token, read_identities
 from lambda_kernel.contract.keys import Stack
-from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.schema import InvalidField, decode
 
 TOKEN_BYTES = 24
 
@@ -44,6 +48,9 @@ class Settings:
         retention: how long the past of a kernel is kept.
         garbage_interval_s: how often what nobody needs any more is deleted; 0 = never.
         stack: names of buckets, roles, functions and secrets.
+        deployment: where S3 and Lambda are that run already; None = they are started here.
+        replica_url: where other gateways on the same buckets reach this one.
+        lease_s: after so long without a sign of this gateway another one takes over its kernels.
         config: what remains for jupyter_server's own classes.
     """
 
@@ -59,6 +66,9 @@ class Settings:
     retention: Retention
     garbage_interval_s: int
     stack: Stack
+    deployment: Deployment | None
+    replica_url: str | None
+    lease_s: float
     config: Config
 
 
@@ -95,6 +105,22 @@ class KernelGateway(JupyterApp):
     garbage_interval_s = Int(
         6 * 3600, min=0, help="Seconds between two collections of garbage; 0 = never."
     ).tag(config=True)
+    deployment_file = Unicode(
+        None,
+        allow_none=True,
+        help="JSON file with the deployment to use, as run/deployment.json of another gateway.",
+    ).tag(config=True)
+    replica_url = Unicode(
+        None,
+        allow_none=True,
+        help="Where other gateways on the same buckets reach this one, such as http://host:8888.",
+    ).tag(config=True)
+    lease_s = Float(
+        ReplicaSettings().lease_s,
+        min=1.0,
+        max=3600.0,
+        help="Seconds without a sign of a gateway after which another takes over its kernels.",
+    ).tag(config=True)
     governed_read_prefix = Unicode(
         None,
         allow_none=True,
@@ -127,9 +153,11 @@ class KernelGateway(JupyterApp):
         with _named(lambda: ""):
             self.update_config(command_line)
         with self._files_named(path):
-            environments, stack = read_environments(self.environment), self._stack()
+            environments = read_environments(self.environment)
+            deployment = read_deployment(self.deployment_file)
+            stack = self._stack() if deployment is None else deployment.stack
             read_identities(self.identity)
-        return self._checked(environments, stack)
+        return self._checked(environments, stack, deployment)
 
     def exit(self, exit_status: int | str | None = 0) -> None:
         """Raise what traitlets would end the process for: a wrong value in a file."""
@@ -155,7 +183,9 @@ class KernelGateway(JupyterApp):
         except Exception as problem:
             raise ConfigError(f"{type(problem).__name__}: {problem}") from problem
 
-    def _checked(self, environments: dict[str, Environment], stack: Stack) -> Settings:
+    def _checked(
+        self, environments: dict[str, Environment], stack: Stack, deployment: Deployment | None
+    ) -> Settings:
         identities, token = self._identities()
         return Settings(
             state_dir=Path(self.state_dir).expanduser().absolute(),
@@ -176,6 +206,9 @@ class KernelGateway(JupyterApp):
             ),
             garbage_interval_s=self.garbage_interval_s,
             stack=stack,
+            deployment=deployment,
+            replica_url=check_replica_url(self.replica_url),
+            lease_s=self.lease_s,
             config=self.config,
         )
 
@@ -234,6 +267,36 @@ def environment_token(environ: Mapping[str, str]) -> str | None:
         except OSError as problem:
             raise ConfigError(f"JUPYTER_TOKEN_FILE {path}: {problem.strerror}") from problem
     return None
+
+
+def check_replica_url(url: str | None) -> str | None:
+    """Return where other gateways reach this one, None where nothing is given.
+
+    Raises:
+        ConfigError: it is not an address.
+    """
+    if not url:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
+        raise ConfigError(f"--replica-url {url!r}: must be like http://host:8888")
+    return url
+
+
+def read_deployment(file: str | None) -> Deployment | None:
+    """Return the deployment in a JSON file, None where none is named.
+
+    Raises:
+        ConfigError: it cannot be read or is not one.
+    """
+    if not file:
+        return None
+    try:
+        return decode(Deployment, json.loads(Path(file).read_text()), "deployment")
+    except OSError as problem:
+        raise ConfigError(f"--deployment {file}: {problem.strerror}") from problem
+    except (ValueError, InvalidField) as problem:
+        raise ConfigError(f"--deployment {file}: {problem}") from problem
 
 
 def read_toml(path: Path) -> dict[str, Any]:

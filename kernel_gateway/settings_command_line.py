@@ -32,6 +32,12 @@ OPTIONS: tuple[tuple[str, str, str], ...] = (
     ),
     ("--config", "FILE", "configuration: .toml, or .py and .json as for any Jupyter application"),
     ("--state-dir", "DIR", "where storage and logs stand (the platform's user data directory)"),
+    ("--replica-url", "URL", "where other gateways on the same buckets reach this one"),
+    (
+        "--deployment",
+        "FILE",
+        "use S3 and Lambda that run already (run/deployment.json of a gateway)",
+    ),
     ("--log-level", "LEVEL", f"one of {', '.join(LEVELS)} (INFO)"),
     (
         "--end-when-unused",

@@ -114,6 +114,8 @@ def trouble_from(problem: InvokeError, *, seen_started: bool) -> Trouble:
         failure = errors.FORGED_OUTCOME
     elif isinstance(problem, errors.InvokeThrottled):
         failure = errors.THROTTLED
+    elif isinstance(problem, errors.LeaseLost):
+        failure = errors.KERNEL_MOVED
     else:
         failure = errors.CONTAINER_DIED
     if seen_started:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -33,6 +33,7 @@ from kernel_gateway.errors import (
     InvokeNotSent,
     InvokeRefused,
     InvokeThrottled,
+    LeaseLost,
     NotFound,
     Started,
     StartError,
@@ -54,6 +55,11 @@ from lambda_kernel.contract.schema import InvalidField
 logger = logging.getLogger(__name__)
 
 TURN_S = 0.002
+
+
+async def always() -> bool:
+    """Return True: for what nobody else can take over."""
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +94,7 @@ class Flight:
         ticket: its place in line.
         on_wait: called with the number of cells ahead, where no container is free for long.
         may_wait: False for what is sent at once, to a container that no cell needs, or not at all.
+        may_start: asked right before it is sent; False = another gateway has its kernel.
         sent: the request may have reached Lambda.
         overflowed: the request stands in the overflow bucket.
         interrupted: a control object was put.
@@ -98,6 +105,7 @@ class Flight:
     ticket: Ticket = field(default_factory=Ticket)
     on_wait: Callable[[int], object] = lambda ahead: None
     may_wait: bool = True
+    may_start: Callable[[], Awaitable[bool]] = always
     sent: bool = False
     overflowed: bool = False
     interrupted: bool = False
@@ -271,7 +279,7 @@ class Dispatcher:
             await gate.enter(flight.ticket, flight.on_wait)
             pause_s = 0.0
             try:
-                flight.sent = True
+                await _begin(flight)
                 async with aclosing(self._timed(flight, payload, function_name)) as chunks:
                     async for chunk in chunks:
                         if not chunk:
@@ -362,3 +370,9 @@ def _checked_outcome(frame: Frame, invocation: Invocation) -> Outcome:
     if outcome.head is not None and outcome.head.seq != invocation.seq:
         raise BadFrame("the outcome names a commit of another number")
     return outcome
+
+
+async def _begin(flight: Flight) -> None:
+    if not await flight.may_start():
+        raise LeaseLost("this gateway does not hold it any more")
+    flight.sent = True

@@ -165,6 +165,7 @@ class Call(ABC):
             invocation=invocation,
             ticket=self.ticket,
             on_wait=lambda ahead: self._wait(ahead, say),
+            may_start=services.replica.permit(),
         )
         try:
             self.is_recorded = True

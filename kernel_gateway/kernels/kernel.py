@@ -14,8 +14,11 @@ from kernel_gateway.dispatch.failures import CellRefused, Trouble
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import (
+    CELL_INTERRUPTED,
     CONTAINER_DIED,
+    KERNEL_MOVED,
     STORAGE_UNAVAILABLE,
+    Failure,
     GatewayError,
     Started,
     StorageError,
@@ -246,13 +249,18 @@ class LambdaKernel(RecordedKernel):
         self._lineage.forget()
         self._outlet.status("dead")
 
-    async def suspend(self) -> None:
-        """Stop what runs because the gateway stops; the record stays, what comes is refused."""
+    async def suspend(self, *, is_moved: bool = False) -> None:
+        """Stop what runs: the gateway stops, or another has the kernel; what comes is refused."""
+        self._lineage.is_left = is_moved
         if self.execution_state is ExecutionState.DEAD:
             return
         self._move(KernelEvent.SHUTDOWN)
-        self.reason = "left to the next gateway: this one stops"
-        await self._stop("the gateway stopped")
+        if is_moved:
+            self.reason = "taken over by another gateway: connect again"
+            await self._stop("this one gave no sign for too long", failure=KERNEL_MOVED)
+        else:
+            self.reason = "left to the next gateway: this one stops"
+            await self._stop("the gateway stopped")
 
     def _ask(self, message: InMessage, sink: Sink) -> None:
         if self.execution_state is ExecutionState.DEAD:
@@ -403,7 +411,7 @@ class LambdaKernel(RecordedKernel):
         self._outlet.reply(message, sink, content, metadata)
         self._idle_after(message)
 
-    async def _stop(self, why: str) -> Call | None:
+    async def _stop(self, why: str, *, failure: Failure = CELL_INTERRUPTED) -> Call | None:
         """End the queue and the running cell; return the cell that was killed."""
         task, cell, queue = self._task, self._cell, self._queue
         self._task = self._cell = self._queue = None
@@ -412,14 +420,15 @@ class LambdaKernel(RecordedKernel):
             await asyncio.wait([task])
         killed = cell if cell is not None and not cell.ended else None
         if killed is not None:
-            await self._kill(killed, why)
+            await self._kill(killed, why, failure)
         for waiting in queue or ():
             self._turn_away(waiting.message, waiting.sink, {"status": "aborted"})
         return killed
 
-    async def _kill(self, cell: Call, why: str) -> None:
+    async def _kill(self, cell: Call, why: str, failure: Failure) -> None:
         flight = cell.flight
-        cell.answer(killed_settled(cell, why), self._lineage.last_count, self._outlet)
+        settled = killed_settled(cell, why, failure)
+        cell.answer(settled, self._lineage.last_count, self._outlet)
         self._outlet.status("idle", cell.message)
         if flight is None:
             return

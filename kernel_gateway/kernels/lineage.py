@@ -10,7 +10,7 @@ from dataclasses import replace
 from kernel_gateway.dispatch.plan import CellFacts
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.environments.environment import Environment
-from kernel_gateway.errors import GatewayError, PreconditionFailed
+from kernel_gateway.errors import GatewayError, Moved, PreconditionFailed, StorageError
 from kernel_gateway.kernels.position import Chain, Position, UnreadableCommit
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.services import KernelServices
@@ -21,6 +21,9 @@ from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
 
+ATTEMPTS = 5
+MOVED = "another gateway has taken over the kernel: connect again"
+
 
 class Lineage:
     """What a cell starts from and leaves behind.
@@ -28,16 +31,27 @@ class Lineage:
     Attributes:
         record: what is durable of the kernel.
         execution_count: of the last cell that took a number.
+        etag: of the record.
+        is_left: another gateway has it, or may have it.
     """
 
-    __slots__ = ("_etag", "_is_counted", "_position", "_services", "execution_count", "record")
+    __slots__ = (
+        "_is_counted",
+        "_position",
+        "_services",
+        "etag",
+        "execution_count",
+        "is_left",
+        "record",
+    )
 
     def __init__(
         self, record: KernelRecord, etag: str, services: KernelServices, *, is_new: bool
     ) -> None:
         self.record = record
         self.execution_count = 0 if record.origin is None else record.origin.execution_count
-        self._etag = etag
+        self.etag = etag
+        self.is_left = False
         self._is_counted = is_new
         self._services = services
         # Of a kernel that an earlier gateway started it is looked up by the first cell.
@@ -63,15 +77,67 @@ class Lineage:
     @property
     def session_number(self) -> int:
         """Which session of the kernel this is, as IPython counts: 1, and one more by restart."""
-        return self.record.epoch + 1
+        return self.record.restarts + 1
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this gateway serves it, as far as is known here."""
+        lease_id = self._services.replica.lease_id
+        return not self.is_left and lease_id is not None and self.record.holder == lease_id
 
     @property
     def scope(self) -> Scope:
         """Whose HOME and state its cells see."""
         return self.record.options.scope_of(self.record.owner, self.record.kernel_id)
 
+    async def hold(self) -> None:
+        """Make sure that this gateway, and no other, sends cells of the kernel.
+
+        Raises:
+            HeldElsewhere: another gateway does.
+            Moved: another gateway took it over while it was served here.
+            NotFound: the kernel was ended.
+            StorageError: S3 does not answer.
+        """
+        lease_id = await self._services.replica.ready()
+        if self.is_left:
+            raise Moved(MOVED)
+        if self.record.holder == lease_id:
+            return
+        record, etag = self.record, self.etag
+        for _ in range(ATTEMPTS):
+            if record.holder is not None:
+                await self._services.replica.vacate(record.holder)
+            taken = replace(record, holder=lease_id, epoch=record.epoch + 1)
+            try:
+                etag = await self._services.records.change(taken, etag)
+            except PreconditionFailed:
+                record, etag = await self._services.records.read(record.kernel_id)
+                if record.holder != lease_id:
+                    continue
+                # Our own write, whose answer was lost.
+                taken = record
+            self._take(taken, etag)
+            return
+        raise StorageError(f"kernel {record.kernel_id} is being taken over by several gateways")
+
+    def _take(self, record: KernelRecord, etag: str) -> None:
+        if self.record.holder == record.holder:
+            return
+        self.record, self.etag = record, etag
+        self._is_counted = False
+        self.execution_count = 0 if record.origin is None else record.origin.execution_count
+        self._position = None
+        self._services.recorder.forget(record.kernel_id)
+
     async def locate(self) -> Position:
-        """Return its place, after looking it up where it is not known (raises StorageError)."""
+        """Return its place, after looking it up where it is not known.
+
+        Raises:
+            StorageError: S3 does not answer.
+            GatewayError: as `hold`.
+        """
+        await self.hold()
         if self._position is None:
             position = await self._chain().locate(self.record.floor_seq)
             self._note(position)
@@ -147,7 +213,9 @@ class Lineage:
 
         Raises:
             StorageError: that cannot be made sure.
+            GatewayError: as `hold`.
         """
+        await self.hold()
         position, self._position = self._position, None
         if position is None:
             try:
@@ -166,15 +234,24 @@ class Lineage:
         Raises:
             StorageError: the record could not be changed; the session is as it was.
             NotFound: the record is gone.
+            Moved: another gateway has the kernel now.
         """
-        record = replace(self.record, epoch=self.record.epoch + 1, floor_seq=floor_seq, origin=None)
+        record = replace(
+            self.record,
+            epoch=self.record.epoch + 1,
+            restarts=self.record.restarts + 1,
+            floor_seq=floor_seq,
+            origin=None,
+        )
         records = self._services.records
         try:
-            self._etag = await records.change(record, self._etag)
-        except PreconditionFailed:
+            self.etag = await records.change(record, self.etag)
+        except PreconditionFailed as problem:
+            found, etag = await records.read(record.kernel_id)
+            if found.holder != record.holder:
+                raise Moved(MOVED) from problem
             # Our own earlier write, whose answer was lost: what it said is older than this.
-            _, etag = await records.read(record.kernel_id)
-            self._etag = await records.change(record, etag)
+            self.etag = await records.change(record, etag)
         self.record = record
         self.execution_count = 0
         self._is_counted = True

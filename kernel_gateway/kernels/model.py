@@ -94,8 +94,22 @@ class KernelModel:
         return self._lineage.record
 
     @property
-    def restarts(self) -> int:
-        """How often it was restarted; also the epoch of its invocations."""
+    def etag(self) -> str:
+        """The ETag of its record."""
+        return self._lineage.etag
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this gateway serves it, as far as is known here."""
+        return self._lineage.is_held
+
+    async def hold(self) -> None:
+        """Have no other gateway serve it; raises as `Lineage.hold` does."""
+        await self._lineage.hold()
+
+    @property
+    def epoch(self) -> int:
+        """How often it was restarted or changed hands; the epoch of its invocations."""
         return self._lineage.record.epoch
 
     @property
@@ -136,11 +150,15 @@ class KernelModel:
         """End `watch`."""
         self._outlet.unwatch(msg_id)
 
+    def note_activity(self, now: datetime) -> None:
+        """Count from ``now`` on how long it has been idle."""
+        self._outlet.last_activity = now
+
     def _note_timings(self, timings_ms: Mapping[str, float]) -> None:
         self._timings_ms = array("f", [timings_ms.get(step, math.nan) for step in STEPS])
 
     def _session_id(self) -> str:
-        return f"{self.kernel_id}-{self.restarts}"
+        return f"{self.kernel_id}-{self.epoch}"
 
     def _move(self, event: KernelEvent) -> None:
         self.execution_state = next_state(self.execution_state, event)

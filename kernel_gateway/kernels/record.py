@@ -19,7 +19,7 @@ ACCEPTED_SCHEMAS = (1,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRecord:
-    """One kernel. Written when it starts and when it restarts, never per cell.
+    """One kernel. Written when it starts, restarts or changes hands, never per cell.
 
     Attributes:
         schema: version of this form.
@@ -29,9 +29,11 @@ class KernelRecord:
         options: what the client chose.
         workdir_name: 32 hex digits, drawn once.
         created: ISO 8601, UTC.
-        epoch: counts the restarts; the fencing number of its invocations.
+        epoch: counts restarts and changes of hands; the fencing number of its invocations.
+        restarts: how often it was restarted.
         floor_seq: commits up to this number belong to before the last restart.
         origin: where it was forked, if it was, and was not restarted since.
+        holder: the lease of the gateway that serves it, or served it last.
     """
 
     schema: int = SCHEMA
@@ -42,8 +44,10 @@ class KernelRecord:
     workdir_name: str
     created: str
     epoch: int = 0
+    restarts: int = 0
     floor_seq: int = 0
     origin: Origin | None = None
+    holder: str | None = None
 
     def __post_init__(self) -> None:
         names.check_kernel_id(self.kernel_id, "record.kernel_id")
@@ -103,10 +107,10 @@ class RecordStore:
         except InvalidField as problem:
             raise StorageError(f"the record of kernel {kernel_id}: {problem}") from problem
 
-    async def kernel_ids(self) -> list[str]:
-        """Return the ids of all records."""
+    async def etags(self) -> dict[str, str]:
+        """Return the ETags of all records by kernel id."""
         prefix, suffix = keys.kernel_record_key("").split(".")
-        return [
-            key.removeprefix(prefix).removesuffix(f".{suffix}")
-            async for key in self.store.list(self.bucket, prefix)
-        ]
+        return {
+            entry.key.removeprefix(prefix).removesuffix(f".{suffix}"): entry.etag
+            async for entry in self.store.entries(self.bucket, prefix)
+        }

@@ -15,10 +15,14 @@ from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import (
     AUDIT_UNAVAILABLE,
     CELL_INTERRUPTED,
+    KERNEL_MOVED,
     STORAGE_UNAVAILABLE,
+    Failure,
     GatewayError,
+    HeldElsewhere,
+    Moved,
+    NotFound,
     Started,
-    StorageError,
 )
 from kernel_gateway.kernels import recovery
 from kernel_gateway.kernels.cell import Call
@@ -101,16 +105,19 @@ class RecordedKernel(KernelModel):
         """Return where its next cell commits, after the end of the one before is recorded.
 
         Raises:
-            CellRefused: AuditUnavailable or StorageUnavailable.
+            CellRefused: KernelMoved, AuditUnavailable or StorageUnavailable.
         """
+        failure = STORAGE_UNAVAILABLE
         try:
+            await self._lineage.hold()
+            failure = AUDIT_UNAVAILABLE
             await self.settle_past()
-        except GatewayError as problem:
-            raise CellRefused(AUDIT_UNAVAILABLE, str(problem)) from problem
-        try:
+            failure = STORAGE_UNAVAILABLE
             return await self._lineage.locate()
-        except StorageError as problem:
-            raise CellRefused(STORAGE_UNAVAILABLE, str(problem)) from problem
+        except (HeldElsewhere, Moved, NotFound) as problem:
+            raise CellRefused(KERNEL_MOVED, str(problem)) from problem
+        except GatewayError as problem:
+            raise CellRefused(failure, str(problem)) from problem
 
     async def _bring_up_to_date(self, client: Client, ready: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -150,8 +157,12 @@ class RecordedKernel(KernelModel):
         self._record_end(killed, settled)
 
 
-def killed_settled(cell: Call, why: str) -> Settled:
+def killed_settled(cell: Call, why: str, failure: Failure = CELL_INTERRUPTED) -> Settled:
     """Return the end of a cell that was killed, as long as its commit point was not looked at."""
     is_sent = cell.flight is not None and cell.flight.sent
     started = Started.UNKNOWN if is_sent else Started.NO
-    return Settled(trouble=Trouble(failure=CELL_INTERRUPTED, started=started, detail=why))
+    # Where another gateway has the kernel, it settles what was sent.
+    return Settled(
+        trouble=Trouble(failure=failure, started=started, detail=why),
+        position_known=failure is not KERNEL_MOVED or not is_sent,
+    )

@@ -57,6 +57,10 @@ class CellRecorder:
             self._journals[kernel_id] = found
         return found
 
+    def forget(self, kernel_id: str) -> None:
+        """Know nothing of a journal that another gateway may have written to."""
+        self._journals.pop(kernel_id, None)
+
     async def started(
         self, record: KernelRecord, invocation: Invocation, request: InMessage
     ) -> None:

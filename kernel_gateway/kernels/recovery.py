@@ -32,6 +32,8 @@ async def settle_past(lineage: Lineage, outlet: Outlet, services: KernelServices
     Raises:
         GatewayError: the journal or the commit cannot be read or written.
     """
+    # What another gateway's cells become is not for this one to say.
+    await lineage.hold()
     for attempt in range(1, ATTEMPTS + 1):
         try:
             await _settle(lineage, outlet, services)

@@ -12,17 +12,26 @@ from datetime import UTC, datetime
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
 from kernel_gateway.environments.environment import Environment
-from kernel_gateway.errors import BadRequest, NotFound, PreconditionFailed, StorageError
+from kernel_gateway.errors import (
+    BadRequest,
+    GatewayError,
+    HeldElsewhere,
+    NotFound,
+    PreconditionFailed,
+)
 from kernel_gateway.kernels import forking
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
+from kernel_gateway.kernels.directory import Directory
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
-from kernel_gateway.kernels.lineage import Lineage
+from kernel_gateway.kernels.lease import ReplicaSettings, clock_s
 from kernel_gateway.kernels.options import FROM, KernelOptions
 from kernel_gateway.kernels.position import Chain
 from kernel_gateway.kernels.record import KernelRecord, RecordStore
 from kernel_gateway.kernels.recorder import CellRecorder
+from kernel_gateway.kernels.replica import Replica
 from kernel_gateway.kernels.services import KernelServices, KernelSettings
+from kernel_gateway.kernels.state import ExecutionState
 from kernel_gateway.messaging.message import utc_text
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import names
@@ -32,17 +41,22 @@ from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
 
-RECORDS_AT_ONCE = 16
 CLOSE_TIMEOUT_S = 2.0
+RELEASE_TIMEOUT_S = 0.4
 
 
 class KernelRegistry:
-    """The kernels by id. Ownership is checked by the caller (`identity.may_see`, `may_execute`)."""
+    """The kernels by id. Ownership is checked by the caller (`identity.may_see`, `may_execute`).
+
+    Attributes:
+        on_moved: called with a kernel that another gateway has taken over, once it has stopped.
+    """
 
     def __init__(self, services: KernelServices, environments: Mapping[str, Environment]) -> None:
         self._services = services
         self._environments = environments
-        self._kernels: dict[str, LambdaKernel] = {}
+        self._directory = Directory(services, environments)
+        self.on_moved: Callable[[LambdaKernel], object] = lambda kernel: None
 
     @classmethod
     async def open(
@@ -56,7 +70,9 @@ class KernelRegistry:
         settings: KernelSettings | None = None,
         pythons: Mapping[str, str] | None = None,
         dispatch_settings: DispatchSettings | None = None,
+        replica_settings: ReplicaSettings | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        lease_clock: Callable[[], float] = clock_s,
     ) -> KernelRegistry:
         """Return the registry, with the kernels whose records the deployment holds.
 
@@ -69,7 +85,9 @@ class KernelRegistry:
             settings: what kernels may use.
             pythons: versions of environments' Pythons, by environment id; None = the gateway's.
             dispatch_settings: how cells are sent.
+            replica_settings: who this gateway is among those on the same buckets.
             now: the time, aware.
+            lease_clock: seconds; nobody may set it.
 
         Raises:
             StartError: the handler is not staged.
@@ -88,6 +106,14 @@ class KernelRegistry:
             store=store,
             dispatcher=dispatcher,
             records=RecordStore(store=store, bucket=stack.records),
+            replica=Replica(
+                replica_settings or ReplicaSettings(),
+                store,
+                stack.records,
+                in_use=lambda: registry._in_use(),
+                on_lost=lambda lease_id: registry._leave(lease_id),
+                clock=lease_clock,
+            ),
             manifests=ManifestCache(max_bytes=settings.manifest_bytes),
             history=InputHistory(max_characters=settings.history_characters),
             recorder=CellRecorder(store, stack.records, now),
@@ -97,14 +123,14 @@ class KernelRegistry:
             shut_down=lambda kernel_id: registry.shutdown(kernel_id),
         )
         registry = cls(services, environments)
-        await dispatcher.open()
-        await registry._load()
+        await asyncio.gather(dispatcher.open(), services.replica.open())
+        await registry._directory.refresh()
         return registry
 
     async def close(self) -> None:
         """Stop what runs; the records stay, so that the next gateway finds its kernels."""
-        stopping = [asyncio.ensure_future(kernel.suspend()) for kernel in self._kernels.values()]
         services = self._services
+        stopping = [asyncio.ensure_future(kernel.suspend()) for kernel in self.all()]
         tasks = [*stopping, *services.tasks, *services.settling.values()]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
@@ -113,6 +139,11 @@ class KernelRegistry:
             if late:
                 await asyncio.wait(late)
         await services.recorder.close()
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT_S):
+                await services.replica.close()
+        except (TimeoutError, GatewayError):
+            logger.warning("the lease was not given up: it has to expire", exc_info=True)
 
     async def start(
         self,
@@ -163,12 +194,13 @@ class KernelRegistry:
             created=utc_text(self._services.now()),
             floor_seq=floor_seq,
             origin=None if found is None else found.origin,
+            holder=await self._services.replica.ready(),
         )
         etag = await self._services.records.create(record)
         if found is not None:
             await self._hold(record, found)
             self._services.manifests.put(kernel_id, found.origin.head, found.stored)
-        return self._add(record, etag, environment, is_new=True)
+        return self._directory.add(record, etag, environment, is_new=True)
 
     def source_of(self, owner: Identity, options: KernelOptions) -> LambdaKernel | None:
         """Return the kernel that is to be forked, None where a session begins with nothing.
@@ -178,28 +210,67 @@ class KernelRegistry:
         """
         if options.source is None:
             return None
-        source = self._kernels.get(options.source.kernel_id)
+        source = self._directory.kernels.get(options.source.kernel_id)
         if source is None or source.scope != options.scope_of(owner.as_owner, source.kernel_id):
             raise NotFound(f"Kernel does not exist: {options.source.kernel_id}")
         return source
 
     def get(self, kernel_id: str) -> LambdaKernel:
-        """Return the kernel (raises NotFound)."""
+        """Return the kernel as it is known here; `find` asks the record (raises NotFound)."""
         try:
-            return self._kernels[kernel_id]
+            return self._directory.kernels[kernel_id]
         except KeyError:
             raise NotFound(f"there is no kernel {kernel_id}") from None
 
     def all(self) -> list[LambdaKernel]:
-        """Return every kernel, oldest first."""
-        return list(self._kernels.values())
+        """Return every kernel that is known here, oldest first."""
+        return list(self._directory.kernels.values())
+
+    async def refresh(self) -> None:
+        """Bring in what other gateways did, up to some seconds ago (raises StorageError)."""
+        await self._directory.refresh()
+
+    async def find(self, kernel_id: str) -> LambdaKernel:
+        """Return the kernel, whichever gateway started it (raises NotFound, StorageError)."""
+        return await self._directory.find(kernel_id)
+
+    async def reach(self, kernel_id: str, *, takes: bool) -> LambdaKernel:
+        """Return the kernel, if no other gateway serves it.
+
+        Args:
+            kernel_id: which.
+            takes: it is served here from now on; else only looked at.
+
+        Raises:
+            HeldElsewhere: another gateway serves it.
+            NotFound: there is none.
+            StorageError: S3 does not answer.
+        """
+        await self._services.replica.check()
+        kernel = await self._directory.find(kernel_id)
+        if takes:
+            async with self._directory.lock(kernel_id):
+                kernel = self.get(kernel_id)
+                await kernel.hold()
+        if kernel.is_held:
+            return kernel
+        holder = kernel.record.holder
+        if holder is not None and (sighting := await self._services.replica.sight(holder)):
+            raise HeldElsewhere(
+                holder,
+                replica_id=sighting.lease.replica_id,
+                url=sighting.lease.url,
+                retry_after_s=sighting.lease.duration_s,
+            )
+        return kernel
 
     async def shutdown(self, kernel_id: str) -> None:
         """End the kernel and delete its record (raises NotFound, StorageError)."""
         kernel = self.get(kernel_id)
+        await kernel.hold()
         await self._services.records.delete(kernel_id)
         # A second request may have been faster meanwhile.
-        self._kernels.pop(kernel_id, None)
+        self._directory.kernels.pop(kernel_id, None)
         await kernel.shutdown()
 
     async def restart(self, kernel_id: str) -> None:
@@ -215,20 +286,36 @@ class KernelRegistry:
         function_name = self._services.stack.function_name(environment.id)
         return self._services.dispatcher.gate(function_name).waiting
 
-    def _add(
-        self, record: KernelRecord, etag: str, environment: Environment, *, is_new: bool
-    ) -> LambdaKernel:
-        lineage = Lineage(record, etag, self._services, is_new=is_new)
-        kernel = LambdaKernel(lineage, environment=environment, services=self._services)
-        self._kernels[record.kernel_id] = kernel
-        return kernel
+    @property
+    def replica(self) -> Replica:
+        """This gateway among those on the same buckets."""
+        return self._services.replica
+
+    def _in_use(self) -> bool:
+        return any(
+            kernel.connections or kernel.execution_state is not ExecutionState.IDLE
+            for kernel in self.all()
+            if kernel.is_held
+        )
+
+    def _leave(self, lease_id: str) -> None:
+        for kernel in self._directory.held_under(lease_id):
+            # What stands there from now on is what its record says, when it is looked at.
+            self._directory.add(kernel.record, kernel.etag, kernel.environment, is_new=False)
+            task = asyncio.get_running_loop().create_task(self._left(kernel))
+            self._services.tasks.add(task)
+            task.add_done_callback(self._services.tasks.discard)
+
+    async def _left(self, kernel: LambdaKernel) -> None:
+        await kernel.suspend(is_moved=True)
+        self.on_moved(kernel)
 
     async def _used_seq(self, owner: Identity, options: KernelOptions, kernel_id: str) -> int:
         try:
             names.check_kernel_id(kernel_id)
         except InvalidField as problem:
             raise BadRequest(str(problem)) from problem
-        if kernel_id in self._kernels:
+        if kernel_id in self._directory.kernels:
             raise PreconditionFailed(f"kernel {kernel_id} exists")
         return await self._chain(options.scope_of(owner, kernel_id), kernel_id).highest_seq()
 
@@ -252,28 +339,3 @@ class KernelRegistry:
         return Chain(
             store=services.store, bucket=services.stack.state, scope=scope, kernel_id=kernel_id
         )
-
-    async def _load(self) -> None:
-        at_once = asyncio.Semaphore(RECORDS_AT_ONCE)
-        records = self._services.records
-
-        async def read(kernel_id: str) -> tuple[KernelRecord, str] | None:
-            async with at_once:
-                try:
-                    return await records.read(kernel_id)
-                except NotFound:
-                    return None
-                except StorageError:
-                    logger.exception("a kernel record was left out")
-                    return None
-
-        found = await asyncio.gather(*(read(each) for each in await records.kernel_ids()))
-        for record, etag in sorted((f for f in found if f), key=lambda f: f[0].created):
-            environment = self._environments.get(record.spec_name)
-            if environment is None:
-                logger.warning(
-                    "a kernel's environment is not configured any more: it is left out",
-                    extra={"kernel_id": record.kernel_id},
-                )
-                continue
-            self._add(record, etag, environment, is_new=False)

@@ -14,6 +14,7 @@ from kernel_gateway.environments.environment import Environment
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.record import RecordStore
 from kernel_gateway.kernels.recorder import CellRecorder
+from kernel_gateway.kernels.replica import Replica
 from kernel_gateway.messaging.replies import OWN_PYTHON
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Limits
@@ -58,6 +59,7 @@ class KernelServices:
         store: S3.
         dispatcher: sends cells.
         records: the durable records.
+        replica: this gateway among others.
         manifests: head commits in memory.
         history: inputs in memory.
         recorder: the audit trail.
@@ -74,6 +76,7 @@ class KernelServices:
     store: ObjectStore
     dispatcher: Dispatcher
     records: RecordStore
+    replica: Replica
     manifests: ManifestCache
     history: InputHistory
     recorder: CellRecorder

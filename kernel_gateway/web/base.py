@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from http.client import responses
 from typing import Any, cast
@@ -13,10 +14,11 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from kernel_gateway.errors import Forbidden, GatewayError, NotFound
+from kernel_gateway.errors import Forbidden, GatewayError, HeldElsewhere, NotFound
 from kernel_gateway.kernels.identity import Identity, may_execute, may_see
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.registry import KernelRegistry
+from kernel_gateway.web.forwarding import Forwarder
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,9 @@ class JsonErrors(web.RequestHandler):
         if isinstance(error, GatewayError):
             message = str(error)
             self.set_status(error.http_status)
+            retry_after_s = getattr(error, "retry_after_s", None)
+            if retry_after_s is not None:
+                self.set_header("Retry-After", str(math.ceil(retry_after_s)))
         elif isinstance(error, web.HTTPError):
             reason = error.reason
             # tornado doubles the percent signs of a message that has no arguments.
@@ -79,7 +84,28 @@ def request_facts(handler: web.RequestHandler) -> dict[str, object]:
 
 
 class GatewayHandler(JsonErrors, APIHandler):
-    """Base of the REST handlers."""
+    """Base of the REST handlers.
+
+    A request whose path names a kernel is answered by the gateway that serves it; a kernel that
+    none serves is taken over here, but for requests that only look.
+    """
+
+    async def prepare(self) -> None:  # type: ignore[override]
+        """Ask for the token, and hand on what another gateway has to answer."""
+        await super().prepare()
+        kernel_id = self.path_kwargs.get("kernel_id")
+        if kernel_id is None or self.current_user is None:
+            return
+        try:
+            await self.registry.find(kernel_id)
+            self.visible_kernel(kernel_id)
+        except NotFound:
+            return  # which the handler says
+        try:
+            takes = self.request.method not in {"GET", "HEAD", "OPTIONS"}
+            await self.registry.reach(kernel_id, takes=takes)
+        except HeldElsewhere as elsewhere:
+            await self.forwarder.forward(self, elsewhere)
 
     @property
     def identity(self) -> Identity:
@@ -91,6 +117,12 @@ class GatewayHandler(JsonErrors, APIHandler):
     def registry(self) -> KernelRegistry:
         """All kernels, of every owner."""
         found: KernelRegistry = self.settings["kernel_registry"]
+        return found
+
+    @property
+    def forwarder(self) -> Forwarder:
+        """The way to other gateways."""
+        found: Forwarder = self.settings["forwarder"]
         return found
 
     def visible_kernel(self, kernel_id: str) -> LambdaKernel:

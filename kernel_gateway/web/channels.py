@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from contextlib import suppress
+
 from jupyter_server.auth.decorator import ws_authenticated
 from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
 from tornado.websocket import WebSocketHandler
 
+from kernel_gateway.errors import HeldElsewhere, NotFound
 from kernel_gateway.kernels.missed import Replay
+from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.web.base import JsonErrors, own_kernel
+from kernel_gateway.web.forwarded_connection import ForwardedConnection
 
 PING_INTERVAL_S = 30
 MAX_FRAME_BYTES = 64 << 20
@@ -36,22 +42,30 @@ class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
         return MAX_FRAME_BYTES
 
     async def pre_get(self) -> None:
-        """Make the connection, if the caller may execute in the kernel.
+        """Make the connection, if the caller may execute in the kernel; maybe through another.
 
         Raises:
             BadRequest: the part of the past that it asks for cannot be read.
             NotFound: there is no such kernel for the caller.
             Forbidden: an admin sees it but does not execute in it.
         """
-        last, since = (
-            self.get_query_argument("replay", None),
-            self.get_query_argument("since", None),
-        )
-        self.replay = Replay.read(last, since)
-        registry = self.settings["kernel_registry"]
-        kernel = own_kernel(registry, self.current_user.identity, self.kernel_id)
+        last = self.get_query_argument("replay", None)
+        replay = Replay.read(last, self.get_query_argument("since", None))
+        registry: KernelRegistry = self.settings["kernel_registry"]
+        with suppress(NotFound):
+            await registry.find(self.kernel_id)
+        own_kernel(registry, self.current_user.identity, self.kernel_id)
+        try:
+            kernel = await registry.reach(self.kernel_id, takes=True)
+        except HeldElsewhere as elsewhere:
+            self.connection = ForwardedConnection(self, elsewhere, self.settings["forwarder"])
+            return
         self.connection = self.kernel_websocket_connection_class(
-            parent=kernel, websocket_handler=self, config=self.config
+            parent=kernel,
+            session_id=self.get_query_argument("session_id", None) or None,
+            replay=replay,
+            websocket_handler=self,
+            config=self.config,
         )
 
     @ws_authenticated
@@ -63,12 +77,12 @@ class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
 
     async def open(self, kernel_id: str) -> None:
         """Attach to the kernel; tornado itself sends the pings."""
-        session_id = self.get_query_argument("session_id", None) or None
-        self.connection.attach(session_id, self.replay)
+        await self.connection.connect()
 
-    def on_message(self, ws_message: str | bytes) -> None:
-        """Hand a frame to the connection."""
-        self.connection.handle_incoming_message(ws_message)
+    def on_message(self, ws_message: str | bytes) -> Awaitable[None] | None:
+        """Hand a frame to the connection; where it takes time, the next one waits."""
+        taken: Awaitable[None] | None = self.connection.handle_incoming_message(ws_message)
+        return taken
 
     def on_close(self) -> None:
         """Detach from the kernel."""

@@ -46,13 +46,28 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
 
     _open: ClassVar[weakref.WeakSet[LambdaWebsocketConnection]] = weakref.WeakSet()
 
-    def __init__(self, *, parent: LambdaKernel, **traits: Any) -> None:
+    def __init__(
+        self,
+        *,
+        parent: LambdaKernel,
+        session_id: str | None = None,
+        replay: Replay | None = None,
+        **traits: Any,
+    ) -> None:
         """Take the kernel where jupyter_server hands it over, as ``parent``.
 
         A kernel is no Configurable, so it does not become the trait of that name.
+
+        Args:
+            parent: the kernel.
+            session_id: of the client, None where it did not say.
+            replay: what of the past it asks for.
+            **traits: of jupyter_server's class.
         """
         super().__init__(**traits)
         self.kernel = parent
+        self._session_id = session_id
+        self._replay = replay
         self._pending_bytes = 0
         self._backlog = Backlog()
         self._attached = False
@@ -66,25 +81,16 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         found: str | None = self.websocket_handler.selected_subprotocol
         return found
 
-    async def connect(self) -> None:
-        """Attach to the kernel as a client that says nothing of itself."""
-        self.attach(None, None)
-
     async def prepare(self) -> None:
         """Do nothing: there is no socket of the kernel's to wait for."""
 
-    def attach(self, session_id: str | None, replay: Replay | None) -> None:
-        """Attach to the kernel: from now on its messages come here, after what was missed.
-
-        Args:
-            session_id: of the client, None where it did not say.
-            replay: what of the past it asks for.
-        """
+    async def connect(self) -> None:
+        """Attach to the kernel: from now on its messages come here, after what was missed."""
         # Source: gateway.md, pitfall 1: without it every answer waits 40 ms for an ACK.
         self.websocket_handler.set_nodelay(True)
         type(self)._open.add(self)
         self._attached = True
-        self.kernel.attach(self.send, session_id, replay=replay, ready=self._ready)
+        self.kernel.attach(self.send, self._session_id, replay=self._replay, ready=self._ready)
 
     def disconnect(self) -> None:  # type: ignore[override]
         """Detach from the kernel, which goes on."""
@@ -146,6 +152,14 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         while self._backlog and self._attached:
             self._drained = self._drained or asyncio.Event()
             await self._drained.wait()
+
+    @classmethod
+    def close_of(cls, kernel: LambdaKernel) -> None:
+        """Close the connections to a kernel that another gateway has taken over."""
+        for connection in tuple(cls._open):
+            if connection.kernel is kernel:
+                handler = connection.websocket_handler
+                handler.close(TRY_AGAIN_LATER, "another gateway serves the kernel: connect again")
 
     def _write(self) -> None:
         handler = self.websocket_handler

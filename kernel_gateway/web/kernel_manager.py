@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from tornado import web
 from traitlets import Bool, Instance, default
 from traitlets import Dict as DictTrait
 
-from kernel_gateway.errors import GatewayError, NotFound
+from kernel_gateway.errors import GatewayError, HeldElsewhere, NotFound
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.options import KernelOptions
@@ -79,6 +80,9 @@ class LambdaKernelManager(AsyncMappingKernelManager):
             GatewayError: as KernelRegistry.start.
         """
         options = options or KernelOptions()
+        if options.source is not None:
+            with suppress(NotFound):
+                await self.registry.find(options.source.kernel_id)
         source = self.registry.source_of(owner, options)
         name = kernel_name or (source.spec_name if source else self.default_kernel_name)
         try:
@@ -161,7 +165,12 @@ class LambdaKernelManager(AsyncMappingKernelManager):
 
     async def cull_kernel_if_idle(self, kernel_id: str) -> None:
         """End the kernel if it was idle for ``cull_idle_timeout`` and nobody is connected."""
-        kernel = self.get_kernel(kernel_id)
+        try:
+            kernel = await self.registry.reach(kernel_id, takes=False)
+        except HeldElsewhere:
+            # That gateway knows how long it has been idle; counted here from when it lets go.
+            self.get_kernel(kernel_id).note_activity(datetime.now(UTC))
+            return
         idle = datetime.now(UTC) - kernel.last_activity
         if (
             idle > timedelta(seconds=self.cull_idle_timeout)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from typing import Any
 
-from kernel_gateway.errors import BadRequest, StorageError
+from kernel_gateway.errors import BadRequest, NotFound, StorageError
 from kernel_gateway.kernels.identity import may_see
+from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.options import ENV_NAMES, KernelOptions
 from kernel_gateway.web.base import GatewayHandler, endpoint
+from kernel_gateway.web.forwarding import was_forwarded
 from kernel_gateway.web.kernel_manager import LambdaKernelManager, kernel_model
 
 logger = logging.getLogger(__name__)
@@ -36,9 +39,22 @@ class KernelsHandler(KernelsAPIHandler):
 
     @endpoint
     async def get(self) -> None:
-        """List them."""
-        kernels = [k for k in self.registry.all() if may_see(self.identity, k.owner)]
-        self.finish(json.dumps([kernel_model(kernel) for kernel in kernels]))
+        """List them, those of other gateways too."""
+        if was_forwarded(self.request):
+            kernels = [kernel for kernel in self._visible() if kernel.is_held]
+            elsewhere = {}
+        else:
+            try:
+                await self.registry.refresh()
+            except StorageError:
+                logger.warning("kernels of other gateways may be missing", exc_info=True)
+            kernels = self._visible()
+            elsewhere = await self.forwarder.models(self, kernels)
+        models = [kernel_model(k) | elsewhere.get(k.kernel_id, {}) for k in kernels]
+        self.finish(json.dumps(models))
+
+    def _visible(self) -> list[LambdaKernel]:
+        return [k for k in self.registry.all() if may_see(self.identity, k.owner)]
 
     @endpoint
     async def post(self) -> None:
@@ -62,6 +78,8 @@ class KernelsHandler(KernelsAPIHandler):
     async def _start(self, body: dict[str, Any], options: KernelOptions) -> str:
         kernel_id = _text(body, "kernel_id") or _text(body, "id")
         if kernel_id is not None:
+            with suppress(NotFound):
+                await self.registry.find(kernel_id)
             return self.own_kernel(kernel_id).kernel_id
         return await self.manager.start_kernel(
             owner=self.identity.as_owner, kernel_name=_text(body, "name"), options=options

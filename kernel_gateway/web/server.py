@@ -26,6 +26,8 @@ from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.web.base import request_facts
 from kernel_gateway.web.connection import LambdaWebsocketConnection
 from kernel_gateway.web.contents import NoContentsManager
+from kernel_gateway.web.forwarded_connection import ForwardedConnection
+from kernel_gateway.web.forwarding import Forwarder
 from kernel_gateway.web.identities import IdentityTable
 from kernel_gateway.web.identity_provider import LambdaAuthorizer, LambdaIdentityProvider
 from kernel_gateway.web.kernel_manager import LambdaKernelManager
@@ -112,6 +114,7 @@ class GatewayServer(ServerApp):
         server.tornado_settings = {
             **server.tornado_settings,
             "kernel_registry": registry,
+            "forwarder": Forwarder(registry.replica),
             "notebook_sessions": NotebookSessions(),
             "workspace_files": files,
             "log_function": _note_request,
@@ -124,6 +127,7 @@ class GatewayServer(ServerApp):
             # is no cookie that would go with its requests.
             "disable_check_xsrf": True,
         }
+        registry.on_moved = LambdaWebsocketConnection.close_of
         server.initialize(argv=[], find_extensions=False)
         cast("LambdaKernelManager", server.kernel_manager).begin()
         return server
@@ -140,6 +144,8 @@ class GatewayServer(ServerApp):
         """Close the port and every connection."""
         self.http_server.stop()
         LambdaWebsocketConnection.close_all()
+        ForwardedConnection.close_all()
+        self.tornado_settings["forwarder"].close()
         await self.http_server.close_all_connections()
 
     def load_config_file(self, suppress_errors: bool = True) -> None:  # type: ignore[override]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from tornado import web
 
-from kernel_gateway.errors import BadRequest, NotFound
+from kernel_gateway.errors import BadRequest, HeldElsewhere, NotFound
 from kernel_gateway.kernels.identity import may_execute, may_see
 from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.web.base import GatewayHandler, endpoint
@@ -63,6 +64,8 @@ class SessionsAPIHandler(GatewayHandler):
         """
         kernel_id, name = kernel.get("id"), kernel.get("name")
         if isinstance(kernel_id, str) and kernel_id:
+            with suppress(NotFound):
+                await self.registry.find(kernel_id)
             return self.own_kernel(kernel_id).kernel_id
         if name is not None and not isinstance(name, str):
             raise BadRequest("kernel.name: must be text")
@@ -146,6 +149,8 @@ class SessionHandler(SessionsAPIHandler):
         try:
             self.visible_kernel(session.kernel_id)
             await self.manager.shutdown_kernel(session.kernel_id)
+        except HeldElsewhere as elsewhere:
+            await self.forwarder.delete(self, elsewhere, session.kernel_id)
         except (NotFound, web.HTTPError) as problem:
             if isinstance(problem, web.HTTPError) and problem.status_code != 404:
                 raise

@@ -176,6 +176,11 @@ def audit_blob_key(digest: str) -> str:
     return f"audit/blobs/{digest}"
 
 
+def replica_lease_key(lease_id: str) -> str:
+    """Return the key of the lease of a gateway in the records bucket."""
+    return f"replicas/{lease_id}.json"
+
+
 def handler_key(digest: str) -> str:
     """Return the key of a staged handler archive in the overflow bucket."""
     return f"handler/{digest}/handler.zip"

@@ -131,9 +131,13 @@ async def _held(registry: KernelRegistry, store: MemoryObjectStore, stack: Stack
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)
     # The records in the store in memory are not the gateway's memory.
-    kept = store.objects.pop((stack.overflow, keys.frame_key_key(DIGEST)))
+    lease_id = registry.replica.lease_id
+    places = [(stack.overflow, keys.frame_key_key(DIGEST))]
+    places += [(stack.records, keys.replica_lease_key(lease_id))] if lease_id else []
+    kept = {place: store.objects[place] for place in places}
     store.objects.clear()
     store.modified.clear()
-    store.objects[stack.overflow, keys.frame_key_key(DIGEST)] = kept
+    store.objects.update(kept)
+    await asyncio.sleep(0)
     gc.collect()
     return tracemalloc.get_traced_memory()[0]

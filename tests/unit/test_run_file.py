@@ -9,7 +9,7 @@ import pytest
 
 from kernel_gateway import run_file
 from kernel_gateway.errors import ConfigError, StartError
-from kernel_gateway.run_file import RunFile, StateLock, started_gateway
+from kernel_gateway.run_file import RunFile, StateLock, own_replica_id, started_gateway
 
 RUNNING = RunFile(url="http://127.0.0.1:8888/", token="t", pid=4711)
 
@@ -74,3 +74,13 @@ def test_a_file_that_is_damaged_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "gateway.json").write_text(text)
     assert RunFile.read(tmp_path) is None
+
+
+def test_the_gateway_of_a_state_directory_keeps_its_id(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+
+    first = own_replica_id(tmp_path / "a")
+
+    assert own_replica_id(tmp_path / "a") == first
+    assert own_replica_id(tmp_path / "b") != first

@@ -179,3 +179,34 @@ def test_a_configuration_that_raises_is_named(tmp_path: Path) -> None:
     path.write_text("1 / 0\n")
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
         load(path)
+
+
+@pytest.mark.parametrize("url", ["host:8888", "ftp://host", "http://", "http://host?token=t"])
+def test_an_address_that_other_gateways_cannot_use_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="--replica-url"):
+        load(replica_url=url)
+
+
+def test_a_deployment_that_runs_already_is_read_with_its_names(tmp_path: Path) -> None:
+    path = tmp_path / "deployment.json"
+    path.write_text(
+        '{"stack": {"prefix": "other-"}, "region": "eu-west-1", "handler_digest": "d",'
+        ' "s3_endpoint": "http://127.0.0.1:9"}'
+    )
+
+    found = load(deployment_file=str(path), replica_url="http://b:8888/base")
+
+    assert found.deployment is not None
+    assert found.deployment.region == "eu-west-1"
+    assert found.stack.records == "other-records"
+    assert found.replica_url == "http://b:8888/base"
+    assert load().deployment is None
+
+
+@pytest.mark.parametrize("text", [None, "no JSON", "[]", '{"region": "eu-west-1"}'])
+def test_a_file_that_is_no_deployment_is_refused(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "deployment.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=r"--deployment .*deployment\.json"):
+        load(deployment_file=str(path))

@@ -369,7 +369,7 @@ class World:
     function: FakeFunction
     invoker: InMemoryInvoker
     registry: KernelRegistry
-    reopen: Callable[[], Awaitable[KernelRegistry]]
+    reopen: Callable[..., Awaitable[KernelRegistry]]
 
     async def client(
         self,
@@ -416,7 +416,7 @@ async def world(dispatch_settings: DispatchSettings) -> AsyncIterator[World]:
     function = FakeFunction(store)
     invoker = InMemoryInvoker(function)
 
-    async def opened() -> KernelRegistry:
+    async def opened(**options: Any) -> KernelRegistry:
         return await KernelRegistry.open(
             stack=STACK,
             handler_digest=DIGEST,
@@ -425,6 +425,7 @@ async def world(dispatch_settings: DispatchSettings) -> AsyncIterator[World]:
             environments={"lambda-python": Environment(timeout_s=30)},
             settings=KernelSettings(max_queued=5, question_wait_s=0.3),
             dispatch_settings=dispatch_settings,
+            **options,
         )
 
     registry = await opened()

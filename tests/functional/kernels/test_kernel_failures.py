@@ -309,7 +309,7 @@ async def test_a_restart_kills_the_cell_aborts_the_queue_and_empties_the_session
     assert states[-2:] == ["starting", "idle"]
     assert client.messages[-1].header["session"] != session
     assert client.kernel.execution_count == 0
-    assert client.kernel.restarts == 1
+    assert client.kernel.epoch == 1
     assert commits(world)[late.seq - 1].void
     assert f"control/{late.request_id}/interrupt" in {key for _, key in world.store.objects}
 
