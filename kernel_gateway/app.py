@@ -43,12 +43,21 @@ class Gateway:
     Attributes:
         url: for clients on this machine.
         token: the local user's; None where identities are configured.
+        registry: its kernels.
         ended: set when a part that it cannot do without ended by itself; the text says which.
     """
 
-    def __init__(self, *, url: str, token: str | None, ended: asyncio.Future[str]) -> None:
+    def __init__(
+        self,
+        *,
+        url: str,
+        token: str | None,
+        registry: KernelRegistry,
+        ended: asyncio.Future[str],
+    ) -> None:
         self.url = url
         self.token = token
+        self.registry = registry
         self.ended = ended
 
     @property
@@ -85,7 +94,7 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
         stack.push_async_callback(_closed_in_time, registry.close)
         watch = asyncio.create_task(_lifelines(settings).watch(registry.shutdown))
         stack.callback(watch.cancel)
-        gateway = Gateway(url=server.url, token=settings.token, ended=ended)
+        gateway = Gateway(url=server.url, token=settings.token, registry=registry, ended=ended)
         # What is imported by now lives as long as the process. The collector need not look at it:
         # it takes 0.1 s each time, and seconds when the interpreter ends.
         gc.freeze()

@@ -22,6 +22,7 @@ from kernel_gateway.errors import (
 from kernel_gateway.kernels import forking
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.directory import Directory
+from kernel_gateway.kernels.ended import EndedKernel, EndedKernels
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.lease import ReplicaSettings, clock_s
@@ -49,6 +50,7 @@ class KernelRegistry:
     """The kernels by id. Ownership is checked by the caller (`identity.may_see`, `may_execute`).
 
     Attributes:
+        ended: kernels that this gateway had.
         on_moved: called with a kernel that another gateway has taken over, once it has stopped.
     """
 
@@ -57,6 +59,7 @@ class KernelRegistry:
         self._environments = environments
         self._directory = Directory(services, environments)
         self.on_moved: Callable[[LambdaKernel], object] = lambda kernel: None
+        self.ended = EndedKernels()
 
     @classmethod
     async def open(
@@ -264,14 +267,25 @@ class KernelRegistry:
             )
         return kernel
 
-    async def shutdown(self, kernel_id: str) -> None:
-        """End the kernel and delete its record (raises NotFound, StorageError)."""
+    async def shutdown(self, kernel_id: str, reason: str = "shut down") -> None:
+        """End the kernel and delete its record.
+
+        Args:
+            kernel_id: which.
+            reason: why, as in "it was …"; its clients are told.
+
+        Raises:
+            NotFound: there is none.
+            StorageError: the record could not be deleted; the kernel is as it was.
+        """
         kernel = self.get(kernel_id)
         await kernel.hold()
         await self._services.records.delete(kernel_id)
         # A second request may have been faster meanwhile.
-        self._directory.kernels.pop(kernel_id, None)
-        await kernel.shutdown()
+        if self._directory.kernels.pop(kernel_id, None) is not None:
+            ended = EndedKernel(kernel_id=kernel_id, owner=kernel.owner, reason=reason)
+            self.ended.add(ended)
+        await kernel.shutdown(reason)
 
     async def restart(self, kernel_id: str) -> None:
         """Restart the kernel: same id, empty namespace (raises NotFound, StorageError)."""

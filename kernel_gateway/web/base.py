@@ -172,6 +172,9 @@ def visible_kernel(registry: KernelRegistry, identity: Identity, kernel_id: str)
         kernel = registry.get(kernel_id)
     except NotFound:
         kernel = None
+        ended = registry.ended.find(kernel_id)
+        if ended is not None and may_see(identity, ended.owner):
+            raise NotFound(str(ended)) from None
     if kernel is None or not may_see(identity, kernel.owner):
         raise NotFound(f"Kernel does not exist: {kernel_id}")
     return kernel

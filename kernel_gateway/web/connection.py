@@ -20,9 +20,13 @@ from kernel_gateway.web.codec import V1_PROTOCOL, MalformedFrame, decode_frame, 
 
 logger = logging.getLogger(__name__)
 
+NORMAL = 1000
 TRY_AGAIN_LATER = 1013
 GOING_AWAY = 1001
 """Source: RFC 6455 and IANA, WebSocket Close Code Number Registry."""
+
+REASON_LENGTH = 123
+"""Bytes of a close frame's reason. Source: RFC 6455, 5.5."""
 
 WRITTEN_AHEAD_BYTES = 256 * 1024
 """What is handed to the socket before the client has read; the rest waits as messages."""
@@ -74,6 +78,7 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         self._reads_binary = False
         self._told_of_buffers = False
         self._drained: asyncio.Event | None = None
+        self._has_ended = False
 
     @property
     def subprotocol(self) -> str | None:
@@ -136,6 +141,13 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
             self._told_of_buffers = True
             self._backlog.add(_without_buffers(message))
         self._write()
+        if _is_end(message):
+            # After the reply to whoever asked for the end, which is sent before this runs.
+            asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._write()
 
     @property
     def _takes_buffers(self) -> bool:
@@ -174,6 +186,8 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
             size_bytes = len(frame)
             self._pending_bytes += size_bytes
             written.add_done_callback(functools.partial(self._was_written, size_bytes))
+        if self._has_ended and not self._backlog:
+            handler.close(NORMAL, f"the kernel was {self.kernel.reason}"[:REASON_LENGTH])
         if self._drained is not None and not self._backlog:
             self._drained.set()
             self._drained = None
@@ -203,3 +217,9 @@ def _without_buffers(message: OutMessage) -> OutMessage:
         parent_header=message.parent_header,
         content={"name": "stderr", "text": NO_BUFFERS},
     )
+
+
+def _is_end(message: OutMessage) -> bool:
+    """Return whether a message says that the kernel is no more."""
+    is_status = message.header.get("msg_type") == "status"
+    return is_status and message.content.get("execution_state") == "dead"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -13,7 +13,6 @@ from jupyter_server.prometheus.metrics import KERNEL_CURRENTLY_RUNNING_TOTAL
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from tornado import web
 from traitlets import Bool, Instance, default
-from traitlets import Dict as DictTrait
 
 from kernel_gateway.errors import GatewayError, HeldElsewhere, NotFound
 from kernel_gateway.kernels.identity import Identity
@@ -25,7 +24,6 @@ from kernel_gateway.web.kernelspecs import DEFAULT_NAME, LambdaKernelSpecManager
 
 logger = logging.getLogger(__name__)
 
-ENDED_OWNERS_COUNT = 1000
 KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
 
 
@@ -36,7 +34,6 @@ class LambdaKernelManager(AsyncMappingKernelManager):
     """
 
     shared_context = Bool(False)
-    ended_owners = DictTrait(help="Owners of kernels that ended lately, for their last events.")
     registry = Instance(KernelRegistry)
     kernel_spec_manager = Instance(LambdaKernelSpecManager)
 
@@ -109,12 +106,7 @@ class LambdaKernelManager(AsyncMappingKernelManager):
     ) -> None:
         """End the kernel (raises HTTPError 404)."""
         kernel = self.get_kernel(kernel_id)
-        self.ended_owners[kernel_id] = kernel.owner
-        while len(self.ended_owners) > ENDED_OWNERS_COUNT:
-            del self.ended_owners[next(iter(self.ended_owners))]
-        await self._act("shutdown", kernel_id)
-        KERNEL_CURRENTLY_RUNNING_TOTAL.labels(type=kernel.spec_name).dec()
-        self.last_kernel_activity = datetime.now(UTC)
+        await self._end(kernel, self.registry.shutdown(kernel_id))
 
     _async_shutdown_kernel = shutdown_kernel  # type: ignore[assignment]
 
@@ -122,13 +114,14 @@ class LambdaKernelManager(AsyncMappingKernelManager):
         self, kernel_id: str, now: bool = False
     ) -> None:
         """Restart the kernel: same id, empty namespace (raises HTTPError 404)."""
-        await self._act("restart", kernel_id)
+        await self._act("restart", self.get_kernel(kernel_id), self.registry.restart(kernel_id))
 
     _async_restart_kernel = restart_kernel
 
     async def interrupt_kernel(self, kernel_id: str) -> None:  # type: ignore[override]
         """Interrupt the running cell (raises HTTPError 404)."""
-        await self._act("interrupt", kernel_id)
+        kernel = self.get_kernel(kernel_id)
+        await self._act("interrupt", kernel, self.registry.interrupt(kernel_id))
 
     async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]
         """Leave the kernels as they are: their records outlive this gateway."""
@@ -148,8 +141,8 @@ class LambdaKernelManager(AsyncMappingKernelManager):
         try:
             return self.registry.get(kernel_id).owner
         except NotFound:
-            found: Identity | None = self.ended_owners.get(kernel_id)
-            return found
+            ended = self.registry.ended.find(kernel_id)
+            return None if ended is None else ended.owner
 
     def kernel_model(self, kernel_id: str) -> dict[str, Any]:
         """Return the REST model of the kernel (raises HTTPError 404)."""
@@ -177,11 +170,12 @@ class LambdaKernelManager(AsyncMappingKernelManager):
             and (self.cull_busy or kernel.execution_state != "busy")
             and (self.cull_connected or not kernel.connections)
         ):
+            idle_s = int(idle.total_seconds())
             logger.warning(
-                "an idle kernel is culled",
-                extra={"kernel_id": kernel_id, "idle_s": int(idle.total_seconds())},
+                "an idle kernel is culled", extra={"kernel_id": kernel_id, "idle_s": idle_s}
             )
-            await self.shutdown_kernel(kernel_id)
+            reason = f"culled: nobody used it for {idle_s} s"
+            await self._end(kernel, self.registry.shutdown(kernel_id, reason))
 
     async def cull_kernels(self) -> None:
         """End every kernel that was idle for too long."""
@@ -204,19 +198,18 @@ class LambdaKernelManager(AsyncMappingKernelManager):
     def __iter__(self) -> Iterator[str]:
         return iter(self.list_kernel_ids())
 
-    async def _act(self, action: str, kernel_id: str) -> None:
-        kernel = self.get_kernel(kernel_id)
-        method = {
-            "shutdown": self.registry.shutdown,
-            "restart": self.registry.restart,
-            "interrupt": self.registry.interrupt,
-        }[action]
+    async def _end(self, kernel: LambdaKernel, shutdown: Awaitable[None]) -> None:
+        await self._act("shutdown", kernel, shutdown)
+        KERNEL_CURRENTLY_RUNNING_TOTAL.labels(type=kernel.spec_name).dec()
+        self.last_kernel_activity = datetime.now(UTC)
+
+    async def _act(self, action: str, kernel: LambdaKernel, done: Awaitable[None]) -> None:
         try:
-            await method(kernel_id)
+            await done
         except GatewayError as problem:
-            self._emit(action, kernel_id, kernel.spec_name, problem)
+            self._emit(action, kernel.kernel_id, kernel.spec_name, problem)
             raise
-        self._emit(action, kernel_id, kernel.spec_name)
+        self._emit(action, kernel.kernel_id, kernel.spec_name)
 
     def _emit(
         self,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+from jupyter_server.extension.manager import ExtensionManager
 from jupyter_server.prometheus.log_functions import prometheus_log_method
 from jupyter_server.serverapp import ServerApp, random_ports
 from tornado.httpserver import HTTPServer
@@ -153,6 +154,13 @@ class GatewayServer(ServerApp):
 
     def migrate_config(self) -> None:
         """Do nothing: there is no IPython 3 configuration to carry over."""
+
+    def init_server_extensions(self) -> None:
+        """Link none: there are none here, even where this is part of a server that has some."""
+        self.extension_manager = ExtensionManager(log=self.log, serverapp=self)
+
+    def load_server_extensions(self) -> None:
+        """Do nothing: there are none."""
 
     def init_signal(self) -> None:
         """Do nothing: the application handles signals."""

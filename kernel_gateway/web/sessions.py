@@ -59,6 +59,10 @@ class NotebookSessions:
                 return session
         return None
 
+    def uses(self, kernel_id: str) -> bool:
+        """Return whether a session has this kernel."""
+        return any(session.kernel_id == kernel_id for session in self._by_id.values())
+
     def all(self) -> list[NotebookSession]:
         """Return every session, oldest first."""
         return list(self._by_id.values())

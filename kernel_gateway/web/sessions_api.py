@@ -133,14 +133,17 @@ class SessionHandler(SessionsAPIHandler):
 
     @endpoint
     async def patch(self, session_id: str) -> None:
-        """Change path, name, type or kernel."""
-        self._own(session_id)
+        """Change path, name, type or kernel; a kernel that no session has any more is ended."""
+        before = self._own(session_id)
         body = self.json_object()
         changes = {name: _text(body, name) for name in PATCHED if body.get(name) is not None}
         kernel = body.get("kernel")
         if isinstance(kernel, dict) and (kernel.get("id") or kernel.get("name")):
             changes["kernel_id"] = await self.chosen_kernel(kernel)
-        self.finish(json.dumps(self.model(self.sessions.update(session_id, **changes))))
+        after = self.sessions.update(session_id, **changes)
+        if not self.sessions.uses(before.kernel_id) and before.kernel_id in self.manager:
+            await self.manager.shutdown_kernel(before.kernel_id)
+        self.finish(json.dumps(self.model(after)))
 
     @endpoint
     async def delete(self, session_id: str) -> None:

@@ -60,6 +60,11 @@ def check_kernel_id(value: str, path: str = "kernel_id") -> str:
     return _match(_KERNEL_ID, value, path, "must be a lower-case UUID")
 
 
+def is_kernel_id(value: str) -> bool:
+    """Return whether ``value`` is a lower-case UUID."""
+    return _KERNEL_ID.fullmatch(value) is not None
+
+
 def check_environment_id(value: str, path: str = "environment.id") -> str:
     """Return ``value`` if it may name an execution environment (raises InvalidField)."""
     rule = "must be 1 to 32 characters of a-z 0-9 - and neither begin nor end with -"

@@ -63,7 +63,11 @@ def environment_with_kernel(folder: Path, name: str) -> dict[str, str]:
 
 
 def run_pytest(
-    arguments: Sequence[str], folder: Path, cwd: Path, environ: Mapping[str, str]
+    arguments: Sequence[str],
+    folder: Path,
+    cwd: Path,
+    environ: Mapping[str, str],
+    python: str = sys.executable,
 ) -> Verdict:
     """Run pytest in a process of its own, and return what it says.
 
@@ -72,10 +76,11 @@ def run_pytest(
         folder: for its report.
         cwd: where it runs.
         environ: of the process.
+        python: of the environment that it runs in.
     """
     report = folder / "report.xml"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         + list(arguments),
         cwd=cwd,
         env=dict(environ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 import tarfile
@@ -11,13 +12,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conformance.suite import Verdict, environment_with_kernel, run_pytest
+from tests.integration.driver import a_gateway
 
 NO_FOLDER = "reads a file beside the notebook; cells see the workspace"
 ONLY_THE_CELL_DIES = "a cell that kills its process ends the cell (CellProcessDied), not the kernel"
 
+NO_ZMQ = "is about the ZMQ sockets of a kernel's process; there are none"
+LATE = "wants a kernel culled about 12 s after a cell of 4 s was sent to a container that is cold"
+NO_PATH = "asks for a file of the server's folder that the kernel sees; cells see the workspace"
+
+KERNEL_GATEWAY = "3.0.1"
+"""The version of PyPI's jupyter-kernel-gateway."""
+
 ROOT = Path(__file__).parents[2]
 KERNEL_TESTS = Path(__file__).with_name("kernel_tests.py")
 """Not imported here: what it imports is installed for this only."""
+
+PLUGINS = Path(__file__).with_name("plugins")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +67,39 @@ def _nbclient(folder: Path) -> Verdict:
     return run_pytest([*options, "tests"], folder, source, environ)
 
 
-def _sdist(name: str, folder: Path) -> Path:
-    """Return the unpacked source, as PyPI has it, of the version that is installed here."""
-    wanted = f"{name}=={importlib.metadata.version(name)}"
+def _jupyter_server(folder: Path) -> Verdict:
+    source = _sdist("jupyter_server", folder)
+    # The suite has asynchronous tests of its own kind, and warnings of its own.
+    options = ["-p", "no:asyncio", "-p", "lambda_kernels", "-o", "addopts=", "-W", "default"]
+    services = ("api", "kernels", "kernelspecs", "sessions")
+    environ = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "PYTEST"))},
+        "PYTHONPATH": os.pathsep.join([str(PLUGINS), str(ROOT)]),
+        "CONFORMANCE_STATE_DIR": str(folder / "state"),
+    }
+    tests = [f"tests/services/{service}" for service in services]
+    return run_pytest([*options, "-o", "filterwarnings=default", *tests], folder, source, environ)
+
+
+def _jupyter_kernel_gateway(folder: Path) -> Verdict:
+    source = _sdist("jupyter_kernel_gateway", folder, KERNEL_GATEWAY)
+    # Its package is called kernel_gateway too: an environment of its own, and no path of ours.
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = str(folder / "venv" / "bin" / "python")
+    wanted = [f"jupyter_kernel_gateway=={KERNEL_GATEWAY}", "pytest-jupyter[server]", "ipykernel"]
+    subprocess.run([python, "-m", "pip", "install", "-q", *wanted, "pytest-timeout"], check=True)
+    environ = environment_with_kernel(folder, "python3")
+    environ.pop("PYTHONPATH", None)
+    tests = [f"tests/test_{name}.py" for name in ("jupyter_websocket", "gatewayapp", "mixins")]
+    options = ["-W", "default", "--timeout", "120"]
+    # Its clients wait 20 s for a kernel: no cold start of a gateway in that.
+    with a_gateway(folder / "state"):
+        return run_pytest([*options, *tests], folder, source, environ, python)
+
+
+def _sdist(name: str, folder: Path, version: str | None = None) -> Path:
+    """Return the unpacked source as PyPI has it, of the version that is installed here or given."""
+    wanted = f"{name}=={version or importlib.metadata.version(name)}"
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", name]
         + ["--dest", str(folder), wanted],
@@ -94,6 +135,38 @@ SUITES = {
             "test_run_all_notebooks[Factorials.ipynb-opts3]": "ten printed lines that come as two "
             "stream messages, which nbclient leaves apart: the first line does not wait for others",
             "test_execution_timing": "wants a reply within 100 ms of a cell's last statement",
+        },
+    ),
+    "jupyter_kernel_gateway": Suite(
+        run=_jupyter_kernel_gateway,
+        goal=47,
+        explained={
+            "test_kernel_env[jp_argv0]": "environment variables of the kernel's process; cells run "
+            "elsewhere and see none of them",
+        },
+        unsteady={"test_seed[jp_argv0]": "one of the tests of this name asks the internet"},
+    ),
+    "jupyter_server": Suite(
+        run=_jupyter_server,
+        goal=190,
+        explained={
+            **{
+                f"test_resolve_path_{where}[jp_server_config{number}]": NO_PATH
+                for where in ("kernel", "server_and_kernel")
+                for number in range(3)
+            },
+            "test_websocket_connection": NO_ZMQ,
+            "test_nudge_cleanup_closes_transient_channels_when_iopub_closed": NO_ZMQ,
+            "test_no_fd_leak_on_buffer_restore_with_port_change": NO_ZMQ,
+            "test_no_fd_leak_on_disconnect_with_orphaned_kernel_info_channel": NO_ZMQ,
+            "test_disconnect_resolves_orphaned_kernel_info_future": NO_ZMQ,
+            "test_transport_encryption_disabled_no_curve_keys": NO_ZMQ,
+            "test_transport_encryption_provisions_curve_keys[auto]": NO_ZMQ,
+            "test_transport_encryption_provisions_curve_keys[required]": NO_ZMQ,
+        },
+        unsteady={
+            "test_cull_connected[jp_server_config0]": LATE,
+            "test_cull_connected[jp_server_config1]": LATE,
         },
     ),
 }
