@@ -6,12 +6,15 @@ or a ``__repr__`` does while it is asked is gone with it.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 import jedi
 import parso.cache
+from IPython.core import completerlib
 from IPython.core.completer import IPCompleter
 from IPython.utils.tokenutil import line_at_cursor, token_at_cursor
 
@@ -26,6 +29,16 @@ MAX_DEFINITIONS = 20
 
 JEDI_TYPES_MS = 100
 """For jedi to say what each of its matches is; IPython's own limit is 400 ms."""
+
+PARSED_AHEAD = (
+    "''.",
+    "print(",
+    "print.",
+    "import os\nos.path.",
+    "import typing\nx: typing.List = [1]\nx.ap",
+    "x = [1]\nx.ap",
+)
+"""What makes jedi read the stubs that nearly every answer needs."""
 
 _DEFINED = ("function", "type")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
@@ -60,9 +73,21 @@ def be_quick(completer: IPCompleter) -> None:
     """Have a completer answer while somebody types, and leave no file in anybody's HOME."""
     attributes.complete_attributes(completer)
     completer.jedi_compute_type_timeout = JEDI_TYPES_MS
+    _list_modules_once(tuple(sys.path))
     # jedi keeps what it parsed in memory only.
     for name in ("_load_from_file_system", "_save_to_file_system"):
         setattr(parso.cache, name, lambda *args, **kwargs: None)
+
+
+def _list_modules_once(folders: Container[str]) -> None:
+    """Have IPython remember what can be imported from folders that nobody changes."""
+    listed: Callable[[str], list[str]] = completerlib.module_list
+    remembered = functools.cache(listed)
+
+    def module_list(path: str) -> list[str]:
+        return list(remembered(path)) if path in folders else listed(path)
+
+    vars(completerlib)["module_list"] = module_list
 
 
 def parse_ahead(code: str, **names: object) -> None:
@@ -72,7 +97,7 @@ def parse_ahead(code: str, **names: object) -> None:
 
 def warm_up_requests() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield requests that touch what any answer needs: the matchers, and the inspector."""
-    for code in ("x = [1]\nx.ap", "pri", "import it", "print.", "print(", "%ti", "open('"):
+    for code in ("pri", "print.", "import it", "print(", "%ti", "open('"):
         yield "complete_request", {"code": code, "cursor_pos": len(code)}
     for name in ("print", "f"):
         yield "inspect_request", {"code": name, "cursor_pos": 1, "detail_level": 0}

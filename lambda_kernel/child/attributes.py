@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import parso
 from IPython.core.completer import (
@@ -21,6 +21,7 @@ from IPython.core.completer import (
 )
 from IPython.core.guarded_eval import EvaluationContext, guarded_eval
 
+IDENTIFIER = "lambda_kernel.attributes"
 JEDI_MATCHER = "IPCompleter.jedi_matcher"
 BEFORE_JEDI = 10.0
 
@@ -36,7 +37,7 @@ _OTHER_LANGUAGE = ("%", "!", "?")
 def complete_attributes(completer: IPCompleter) -> None:
     """Have attributes of objects in the completer's namespace completed without jedi."""
 
-    @context_matcher(identifier="lambda_kernel.attributes", priority=BEFORE_JEDI)
+    @context_matcher(identifier=IDENTIFIER, priority=BEFORE_JEDI)  # type: ignore[untyped-decorator]
     def attributes(context: CompletionContext) -> dict[str, Any]:
         found = _ATTRIBUTE.fullmatch(context.text_until_cursor)
         if found is None or not _means_the_object(found["object"], context):
@@ -66,7 +67,8 @@ def _means_the_object(expression: str, context: CompletionContext) -> bool:
     first = expression.partition(".")[0]
     if not first.isidentifier():
         return True
-    used: Mapping[str, Any] = parso.parse(code).get_used_names()
+    module = parso.parse(code)  # type: ignore[no-untyped-call]
+    used: Mapping[str, Any] = module.get_used_names()
     return not any(name.is_definition() for name in used.get(first, ()))
 
 
@@ -91,7 +93,7 @@ def _evaluated(completer: IPCompleter, expression: str) -> object:
             EvaluationContext(
                 globals=completer.global_namespace or {},
                 locals=completer.namespace,
-                evaluation=completer.evaluation,
+                evaluation=cast("Any", completer.evaluation),
             ),
         )
     except Exception:  # noqa: BLE001  (it is the user's code that says no, in any way it likes)

@@ -18,10 +18,10 @@ from lambda_kernel.contract.cell_protocol import (
 )
 from lambda_kernel.contract.frames import length_prefixed, pack_parts
 from lambda_kernel.contract.invocation import CellMessage
-from lambda_kernel.serving import cells
-from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
+from lambda_kernel.serving.cells import CellRun, ZygoteGone
 from lambda_kernel.serving.control import Interrupt, Orders
 from lambda_kernel.serving.errors import CellEnded, CellInterrupted, CellTimeout
+from lambda_kernel.serving.limits import CellLimitsInForce
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.standing import Standing
 from lambda_kernel.serving.sweep import Sweeper
@@ -55,11 +55,17 @@ class Late:
 def late(request: pytest.FixtureRequest) -> Iterator[Late]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     orders = Orders()
-    if getattr(request, "param", True):
+    is_interrupted = getattr(request, "param", True)
+    if is_interrupted:
         orders.put(Interrupt(kill=False))
     snapshot = os.memfd_create("snapshot")
     limits = CellLimitsInForce(
-        deadline=0.0, kill_by=0.0, timeout_s=5.0, memory_bytes=2**30, orders=orders
+        deadline=0.0,
+        kill_by=0.0,
+        timeout_s=5.0,
+        memory_bytes=2**30,
+        orders=orders,
+        fork_wait_s=20.0 if is_interrupted else 1000.0,
     )
     begun: list[bool] = []
     time_s = iter(range(-1000, 10**9))
@@ -69,6 +75,7 @@ def late(request: pytest.FixtureRequest) -> Iterator[Late]:
         Output(lambda message: None, 1000),
         limits,
         lambda: begun.append(True),
+        lambda reply: None,
         # Its own time: nothing is waited for.
         clock=lambda: next(time_s) / 100,
     )
@@ -89,10 +96,7 @@ def test_an_interrupt_before_the_fork_says_that_nothing_began(late: Late) -> Non
 
 
 @pytest.mark.parametrize("late", [False], indirect=True)
-def test_a_deadline_before_the_fork_says_that_nothing_began(
-    late: Late, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cells, "FORK_WAIT_S", 1000.0)
+def test_a_deadline_before_the_fork_says_that_nothing_began(late: Late) -> None:
     ended = late.go()
     assert isinstance(ended, CellTimeout)
     assert "before the cell could begin" in str(ended)
