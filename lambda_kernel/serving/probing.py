@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import secrets
 import sys
@@ -131,7 +132,7 @@ def _ask(demand: Demand, zygote: Zygote, sweeper: Sweeper) -> Mapping[str, Any]:
         memory_bytes=_MEMORY_BYTES,
         orders=(none := Orders()),
         # It is starting, beside others on what may be a busy machine.
-        fork_wait_s=PROBE_S,
+        fork_wait_s=math.inf,
     )
     output = Output(lambda message: None, _OUTPUT_BYTES)
     request_run = CellRun(zygote, sweeper, output, limits, lambda: None, lambda reply: None)
