@@ -368,6 +368,9 @@ class CellRun:
         # A zygote that has not forked yet may still do so until it is replaced.
         if self._pid is not None:
             self._kill(self._pid)
+        elif self._child.kind not in cell_protocol.STORING_KINDS:
+            # Nobody waits for this: what the zygote does is worth more than an early end.
+            self._reap_by = max(self._reap_by, self._fork_by)
 
     @staticmethod
     def _kill(pid: int) -> None:

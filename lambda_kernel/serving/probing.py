@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import secrets
 import sys
@@ -131,8 +130,8 @@ def _ask(demand: Demand, zygote: Zygote, sweeper: Sweeper) -> Mapping[str, Any]:
         timeout_s=PROBE_S,
         memory_bytes=_MEMORY_BYTES,
         orders=(none := Orders()),
-        # It is starting, beside others on what may be a busy machine.
-        fork_wait_s=math.inf,
+        # It is starting, on what may be a busy machine. The deadline comes before, and says so.
+        fork_wait_s=PROBE_S + 1.0,
     )
     output = Output(lambda message: None, _OUTPUT_BYTES)
     request_run = CellRun(zygote, sweeper, output, limits, lambda: None, lambda reply: None)
