@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 KINDS: Mapping[str, QueryKind] = {"complete_request": "complete", "inspect_request": "inspect"}
 MAX_CODE_CHARACTERS = 1_000_000
+MAX_ASKED_CHARACTERS = 200_000
+MAX_LINE_CHARACTERS = 10_000
+"""In longer code, or where the line at the cursor is longer, matchers look for seconds."""
 STATIC_NAMES_S = 0.2
 """How long the names of the session may take for an answer without a container."""
 SPARE_SHARE = 0.2
@@ -91,6 +94,9 @@ class Asking:
 
     def ask(self, message: InMessage, sink: Sink) -> None:
         """Answer a request soon; one of the same client and type that waits is answered now."""
+        if not _is_handy(message.content):
+            self._answer(message, sink, static_answer(message, ()))
+            return
         place = (sink, message.msg_type)
         older = self._waiting.pop(place, None)
         if older is not None:
@@ -194,6 +200,13 @@ class Asking:
         except (TimeoutError, GatewayError):
             return []
         return [each.name for each in found if each.carried and each.name.isidentifier()]
+
+
+def _is_handy(content: Mapping[str, Any]) -> bool:
+    code, cursor = content["code"], content["cursor_pos"]
+    begin, end = code.rfind("\n", 0, cursor) + 1, code.find("\n", cursor)
+    line_length = (len(code) if end < 0 else end) - begin
+    return len(code) <= MAX_ASKED_CHARACTERS and line_length <= MAX_LINE_CHARACTERS
 
 
 def _is_reply(event: Frame) -> bool:

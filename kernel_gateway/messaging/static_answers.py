@@ -15,6 +15,7 @@ from IPython.core.magic import Magics
 from kernel_gateway.messaging.message import InMessage
 
 _WORD = re.compile(r"(?:%{1,2})?[^\W\d]?\w*$")
+MAX_WORD_CHARACTERS = 1000
 _EXPERIMENTAL_TYPES = "_jupyter_types_experimental"
 
 
@@ -44,7 +45,8 @@ def static_answer(message: InMessage, names: Iterable[str]) -> dict[str, Any]:
 
 def _matches(before: str, names: Iterable[str]) -> tuple[int, dict[str, str]]:
     """Return where the word at the end of ``before`` begins, and how it may go on: text to type."""
-    line = before[before.rfind("\n") + 1 :]
+    # Not more: the expression tries each beginning of a word anew.
+    line = before[before.rfind("\n") + 1 :][-MAX_WORD_CHARACTERS:]
     found = _WORD.search(line)
     word = found.group() if found else ""
     begin = len(before) - len(word)

@@ -6,14 +6,19 @@ or a ``__repr__`` does while it is asked is gone with it.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 import jedi
 import parso.cache
+from IPython.core import completerlib
+from IPython.core.completer import IPCompleter
 from IPython.utils.tokenutil import line_at_cursor, token_at_cursor
 
+from lambda_kernel.child import attributes
 from lambda_kernel.child.state.loading import Loader
 from lambda_kernel.child.state.scanning import stored_names
 
@@ -21,6 +26,19 @@ CONTEXT_BYTES = 1024 * 1024
 """Of a variable that other lines of the cell name: what is larger is not read for them."""
 
 MAX_DEFINITIONS = 20
+
+JEDI_TYPES_MS = 100
+"""For jedi to say what each of its matches is; IPython's own limit is 400 ms."""
+
+PARSED_AHEAD = (
+    "''.",
+    "print(",
+    "print.",
+    "import os\nos.path.",
+    "import typing\nx: typing.List = [1]\nx.ap",
+    "x = [1]\nx.ap",
+)
+"""What makes jedi read the stubs that nearly every answer needs."""
 
 _DEFINED = ("function", "type")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
@@ -51,20 +69,35 @@ def make_ready(shell: Any, loader: Loader, content: Mapping[str, Any]) -> None:
     shell.Completer.namespace = unread | shell.user_ns
 
 
-def keep_no_parses() -> None:
-    """Have jedi keep what it parsed in memory only: no file of its is in anybody's HOME."""
+def be_quick(completer: IPCompleter) -> None:
+    """Have a completer answer while somebody types, and leave no file in anybody's HOME."""
+    attributes.complete_attributes(completer)
+    completer.jedi_compute_type_timeout = JEDI_TYPES_MS
+    _list_modules_once(tuple(sys.path))
+    # jedi keeps what it parsed in memory only.
     for name in ("_load_from_file_system", "_save_to_file_system"):
         setattr(parso.cache, name, lambda *args, **kwargs: None)
 
 
-def parse_ahead(module: object) -> None:
-    """Have jedi parse the source of a module, which is then parsed in every later process."""
-    jedi.Interpreter("module.", [{"module": module}]).complete()
+def _list_modules_once(folders: Container[str]) -> None:
+    """Have IPython remember what can be imported from folders that nobody changes."""
+    listed: Callable[[str], list[str]] = completerlib.module_list
+    remembered = functools.cache(listed)
+
+    def module_list(path: str) -> list[str]:
+        return list(remembered(path)) if path in folders else listed(path)
+
+    vars(completerlib)["module_list"] = module_list
+
+
+def parse_ahead(code: str, **names: object) -> None:
+    """Have jedi parse all that it needs to complete ``code``, for every later process."""
+    jedi.Interpreter(code, [names]).complete()
 
 
 def warm_up_requests() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield requests that touch what any answer needs: jedi and its grammar, and the inspector."""
-    for code in ("import os\nx = os.pa", "x.", "print(", "%ti", "open('"):
+    """Yield requests that touch what any answer needs: the matchers, and the inspector."""
+    for code in ("pri", "print.", "import it", "print(", "%ti", "open('"):
         yield "complete_request", {"code": code, "cursor_pos": len(code)}
     for name in ("print", "f"):
         yield "inspect_request", {"code": name, "cursor_pos": 1, "detail_level": 0}

@@ -281,7 +281,6 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
     config.IPKernelApp.connection_file = ""
     # What there is of it ends with the cell; the gateway keeps the inputs.
     config.HistoryManager.hist_file = ":memory:"
-    asking.keep_no_parses()
     module = types.ModuleType("__main__", "Automatically created module for IPython")
     kernel = CellKernel.instance(
         config=config,
@@ -295,6 +294,7 @@ def build_kernel(channel: FrameChannel) -> CellKernel:
     # ipykernel's application loads it, so that %store is there.
     kernel.cell_shell.extension_manager.load_extension("storemagic")
     kernel.cell_shell.register_magics(InvocationMagics, StateMagics)
+    asking.be_quick(kernel.cell_shell.Completer)
     sys.stdout = CellStream("stdout", channel, 1)
     sys.stderr = CellStream("stderr", channel, 2)
     return kernel

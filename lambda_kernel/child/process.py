@@ -59,7 +59,8 @@ def reset_signals() -> None:
     signal.set_wakeup_fd(-1)
     # An interrupt means the user's code: it is held back until that begins.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    fresh = (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    for number in (*fresh, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 

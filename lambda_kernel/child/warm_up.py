@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from lambda_kernel.child import asking, randomness, side_state
@@ -53,15 +54,31 @@ def preload_module(name: str) -> None:
         logger.warning("preload module started threads", extra={"module_name": name})
 
 
-def rehearsals(kernel: CellKernel, preload: Iterable[str]) -> list[Callable[[], object]]:
-    """Return what makes questions quick once it was done, each in a fraction of a second.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """Something that makes questions quick once it was done.
+
+    Attributes:
+        run: does it.
+        may_stop: it may be dropped anywhere, and be done again.
+    """
+
+    run: Callable[[], object]
+    may_stop: bool
+
+
+def rehearsals(kernel: CellKernel, preload: Iterable[str]) -> list[Rehearsal]:
+    """Return what is to be done, in its order.
 
     It takes longer than all else before a first cell, which does not wait for it.
     """
-    requests = [
-        functools.partial(_rehearse_question, kernel, *r) for r in asking.warm_up_requests()
+    parsing = [functools.partial(asking.parse_ahead, code) for code in asking.PARSED_AHEAD]
+    parsing += [functools.partial(_parse_ahead, name) for name in preload]
+    asked = [functools.partial(_rehearse_question, kernel, *r) for r in asking.warm_up_requests()]
+    # What is parsed is quickly asked.
+    return [Rehearsal(run=each, may_stop=True) for each in parsing] + [
+        Rehearsal(run=each, may_stop=False) for each in asked
     ]
-    return [*requests, *(functools.partial(_parse_ahead, name) for name in preload)]
 
 
 def _rehearse_question(kernel: CellKernel, msg_type: str, content: dict[str, Any]) -> None:
@@ -72,7 +89,7 @@ def _rehearse_question(kernel: CellKernel, msg_type: str, content: dict[str, Any
 def _parse_ahead(name: str) -> None:
     module = sys.modules.get(name)
     if module is not None:
-        asking.parse_ahead(module)
+        asking.parse_ahead("module.", module=module)
 
 
 def warm_up(kernel: CellKernel) -> None:

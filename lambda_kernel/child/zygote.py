@@ -28,9 +28,16 @@ from lambda_kernel.child import process
 from lambda_kernel.child.capture import FrameChannel
 from lambda_kernel.child.cell import run_child
 from lambda_kernel.child.confined import Confined, fork_confined
+from lambda_kernel.child.giving_way import done_unless_wanted
 from lambda_kernel.child.kernel import CellKernel, build_kernel
 from lambda_kernel.child.stand_by import TAKEN, StandBy
-from lambda_kernel.child.warm_up import preload_module, rehearsals, warm_stand_by, warm_up
+from lambda_kernel.child.warm_up import (
+    Rehearsal,
+    preload_module,
+    rehearsals,
+    warm_stand_by,
+    warm_up,
+)
 from lambda_kernel.contract.cell_protocol import (
     FAILED_STATUS,
     Exited,
@@ -228,12 +235,12 @@ class Zygote:
             with self._kernel.cell_shell.builtin_trap:
                 preload_module(self._preload.pop(0))
         elif self._rehearsals:
-            try:
-                self._rehearsals.pop(0)()
-            except Exception as error:  # noqa: BLE001  (questions are slow then, and cells are not)
-                reason = f"{type(error).__name__}: {error}"
-                logger.warning("a rehearsal failed", extra={"reason": reason})
+            if not self._rehearse(self._rehearsals[0]):
+                return
+            self._rehearsals.pop(0)
             if self._rehearsals:
+                # By little: the whole would take so long that a cell noticed.
+                _freeze()
                 return
         else:
             return
@@ -244,6 +251,16 @@ class Zygote:
             self._standby = None
             with suppress(OSError, NoNamespaces):
                 self._standby = self._fork_ahead(is_warm=True)
+
+    def _rehearse(self, rehearsal: Rehearsal) -> bool:
+        try:
+            if rehearsal.may_stop:
+                return done_unless_wanted(rehearsal.run, self._sock)
+            rehearsal.run()
+        except Exception as error:  # noqa: BLE001  (questions are slow then, and cells are not)
+            reason = f"{type(error).__name__}: {error}"
+            logger.warning("a rehearsal failed", extra={"reason": reason})
+        return True
 
     def _end_children(self) -> None:
         for pid in self._children:

@@ -9,7 +9,6 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from lambda_kernel.contract import cell_protocol
@@ -25,8 +24,8 @@ from lambda_kernel.isolation import shared_memory
 from lambda_kernel.serving import child_messages, sampling, sweep
 from lambda_kernel.serving.cell_ends import before_its_start, how_it_died
 from lambda_kernel.serving.child_frames import READ_BYTES, ChildFrames
-from lambda_kernel.serving.child_messages import CellEnd
-from lambda_kernel.serving.control import Answer, Orders
+from lambda_kernel.serving.child_messages import CellEnd, ChildMessage
+from lambda_kernel.serving.control import Answer
 from lambda_kernel.serving.errors import (
     CellEnded,
     CellInterrupted,
@@ -34,6 +33,7 @@ from lambda_kernel.serving.errors import (
     CellProcessDied,
     CellTimeout,
 )
+from lambda_kernel.serving.limits import CellLimitsInForce
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.paging import Pager
 from lambda_kernel.serving.sweep import Sweeper
@@ -45,8 +45,6 @@ SAMPLE_S = 0.05
 GATHER_S = 0.02
 """For stream text that follows what was sent: many small writes are few messages."""
 
-FORK_WAIT_S = 20.0
-"""For the zygote to fork; it may be busy with an import of some seconds."""
 REAP_WAIT_S = 0.5
 """For the zygote to report a child that is dead; then it is woken, in case a cell stopped it."""
 REAP_PATIENCE_S = 3.0
@@ -58,25 +56,6 @@ DRAIN_READS = 1024
 
 class ZygoteGone(Exception):
     """The zygote ended before the cell had begun: nothing of the user has run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellLimitsInForce:
-    """What ends a cell from outside.
-
-    Attributes:
-        deadline: when it is interrupted, on the clock.
-        kill_by: when it is killed, if it is not over by then.
-        timeout_s: the time it had, for people.
-        memory_bytes: of its processes together.
-        orders: what the gateway orders meanwhile.
-    """
-
-    deadline: float
-    kill_by: float
-    timeout_s: float
-    memory_bytes: int
-    orders: Orders
 
 
 class CellRun:
@@ -93,6 +72,7 @@ class CellRun:
         output: Output,
         limits: CellLimitsInForce,
         on_started: Callable[[], None],
+        on_answer: Callable[[ChildMessage], None],
         pager: Pager | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -106,7 +86,7 @@ class CellRun:
         # One read per turn of the loop: a flood starves neither another reader nor the clock.
         self._readers: dict[int, Callable[[], bool]] = {}
         self._outputs: set[int] = set()
-        self._child = ChildFrames(output, limits.orders, on_started)
+        self._child = ChildFrames(output, limits.orders, on_started, on_answer)
         self._pid: int | None = None
         self._status: int | None = None
         self._gone = False
@@ -192,7 +172,7 @@ class CellRun:
 
     def _pump(self) -> None:
         next_sample = self._clock() + SAMPLE_S
-        self._fork_by = self._clock() + FORK_WAIT_S
+        self._fork_by = self._clock() + self._limits.fork_wait_s
         while self._status is None and not self._gone:
             now = self._clock()
             ends = self._ends_by
@@ -388,6 +368,9 @@ class CellRun:
         # A zygote that has not forked yet may still do so until it is replaced.
         if self._pid is not None:
             self._kill(self._pid)
+        elif self._child.kind not in cell_protocol.STORING_KINDS:
+            # Nobody waits for this: what the zygote does is worth more than an early end.
+            self._reap_by = max(self._reap_by, self._fork_by)
 
     @staticmethod
     def _kill(pid: int) -> None:

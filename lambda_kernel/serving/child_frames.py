@@ -32,7 +32,13 @@ class ChildFrames:
         gauges: descriptors that measure the memory it fills.
     """
 
-    def __init__(self, output: Output, orders: Orders, on_started: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        output: Output,
+        orders: Orders,
+        on_started: Callable[[], None],
+        on_answer: Callable[[ChildMessage], None],
+    ) -> None:
         self.started = False
         self.reply: ChildMessage | None = None
         self.snapshot: SnapshotReport | None = None
@@ -41,6 +47,7 @@ class ChildFrames:
         self.kind = ""
         self._output = output
         self._on_started = on_started
+        self._on_answer = on_answer
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._parts = PartsReader(cell_protocol.MAX_MESSAGE_BYTES + 64 * 1024)
@@ -124,9 +131,7 @@ class ChildFrames:
         elif kind == ChildKind.MESSAGE:
             self._output.message(explained(data), buffers)
         elif kind == ChildKind.REPLY and self.reply is None:
-            self.reply = child_messages.reply(explained(data), self.kind)
-            if self.reply is None:
-                raise CellProcessDied("the cell's process sent a malformed reply")
+            self._replied(explained(data))
         elif kind == ChildKind.SNAPSHOT and self.snapshot is None:
             self.snapshot = child_messages.snapshot(data)
             if self.snapshot is None:
@@ -135,6 +140,13 @@ class ChildFrames:
             self._failed(data)
         else:
             self._output.dropped_count += 1
+
+    def _replied(self, data: dict[str, Any]) -> None:
+        self.reply = child_messages.reply(data, self.kind)
+        if self.reply is None:
+            raise CellProcessDied("the cell's process sent a malformed reply")
+        if self.kind not in cell_protocol.STORING_KINDS:
+            self._on_answer(self.reply)
 
     def _failed(self, data: dict[str, Any]) -> None:
         text = str(data.get("message", ""))[: child_messages.MAX_TEXT]

@@ -43,7 +43,8 @@ def handle(event: Event, response: ByteStream, container: Container) -> bool:
         return True
     cell = _cell(event, response, container, invocation, begun)
     outcome = _follow_the_line(cell)
-    if outcome.status in (Status.OK, Status.ERROR) and cell.end is not None:
+    is_whole = outcome.status in (Status.OK, Status.ERROR) and not cell.answered
+    if is_whole and cell.end is not None:
         cell.send_reply(cell.end.reply)
     # A small commit rides along: the gateway need not read it back for the next cell.
     small = len(cell.commit) <= INLINE_MANIFEST_BYTES

@@ -52,6 +52,7 @@ class Cell:
         plan: what the working directory mirrors.
         output: what the client sees.
         started: whether user code began.
+        answered: whether its reply was sent before its process ended.
         ran: whether a child was asked for, and so something must be swept.
         parent: the commit it starts from.
         mirrored, home, session: what was brought in.
@@ -78,6 +79,7 @@ class Cell:
     plan: MirrorPlan
     output: Output = field(init=False)
     started: bool = False
+    answered: bool = False
     ran: bool = False
     parent: Commit | None = None
     home: str = ""
@@ -126,6 +128,11 @@ class Cell:
     def send_reply(self, message: ChildMessage) -> None:
         """Send the cell's reply: nothing of the cell follows."""
         self._send(FrameKind.REPLY, message)
+
+    def send_answer(self, message: ChildMessage) -> None:
+        """Send the reply to a request that stores nothing; who asked need not wait for the rest."""
+        self.answered = True
+        self.send_reply(message if self.masker.is_idle else message.masked(self.masker))
 
     def send_started(self) -> None:
         """Tell that user code begins."""

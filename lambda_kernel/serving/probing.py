@@ -19,9 +19,10 @@ from lambda_kernel.contract.invocation import CellMessage
 from lambda_kernel.contract.outcome import Probe
 from lambda_kernel.contract.schema import encode
 from lambda_kernel.isolation import namespaces
-from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
+from lambda_kernel.serving.cells import CellRun, ZygoteGone
 from lambda_kernel.serving.control import Orders
 from lambda_kernel.serving.errors import CellEnded
+from lambda_kernel.serving.limits import CellLimitsInForce
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.sweep import Sweeper
 from lambda_kernel.serving.zygotes import Zygote
@@ -129,9 +130,11 @@ def _ask(demand: Demand, zygote: Zygote, sweeper: Sweeper) -> Mapping[str, Any]:
         timeout_s=PROBE_S,
         memory_bytes=_MEMORY_BYTES,
         orders=(none := Orders()),
+        # It is starting, on what may be a busy machine. The deadline comes before, and says so.
+        fork_wait_s=PROBE_S + 1.0,
     )
     output = Output(lambda message: None, _OUTPUT_BYTES)
-    request_run = CellRun(zygote, sweeper, output, limits, lambda: None)
+    request_run = CellRun(zygote, sweeper, output, limits, lambda: None, lambda reply: None)
     with ExitStack() as opened, tempfile.TemporaryDirectory(prefix=".lkg-probe-") as folder:
         opened.callback(none.close)
         snapshots = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("in", "out")]

@@ -12,11 +12,12 @@ from lambda_kernel.contract.cell_protocol import CellLimits, CellRequest
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.session_policy import duration_s, session_policy
 from lambda_kernel.serving import homes, leftovers, mirror, trees
-from lambda_kernel.serving.cells import CellLimitsInForce, CellRun, ZygoteGone
+from lambda_kernel.serving.cells import CellRun, ZygoteGone
 from lambda_kernel.serving.child_messages import CellEnd
 from lambda_kernel.serving.committing import leftovers_of
 from lambda_kernel.serving.control import ControlWatch
 from lambda_kernel.serving.errors import CellProcessDied, CellTimeout, InvalidRequest
+from lambda_kernel.serving.limits import CellLimitsInForce
 from lambda_kernel.serving.line import Cell
 from lambda_kernel.serving.paging import Pager
 
@@ -143,7 +144,14 @@ def _run_once(cell: Cell, limits: CellLimitsInForce, *, bare: bool) -> CellEnd:
     assert cell.session is not None  # noqa: S101
     pager = Pager(cell.session, container.pool)
     running = CellRun(
-        zygote, container.sweeper, cell.output, limits, cell.send_started, pager, container.clock
+        zygote,
+        container.sweeper,
+        cell.output,
+        limits,
+        cell.send_started,
+        cell.send_answer,
+        pager,
+        container.clock,
     )
     try:
         end = running.run(_request(cell), cell.session.snapshot_in, cell.snapshot_out)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import gateway_core, homes, isolation, state, streaming
+from tests.benchmarks import completing, gateway_core, homes, isolation, state, streaming
 from tests.benchmarks.peers import fresh_kernel_s, stock_server
 from tests.benchmarks.rows import row
 from tests.integration.driver import Gateway, NotebookClient, a_gateway
@@ -24,8 +24,6 @@ from tests.integration.driver import Gateway, NotebookClient, a_gateway
 STEPS = (
     "receive", "admit", "plan", "invoke", "narrow", "rehydrate", "run", "persist", "publish",
 )  # fmt: skip
-KEYSTROKE_S = 0.15
-"""Between the keystrokes of somebody who types 80 words a minute."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -86,33 +84,6 @@ def warm_cell(gateway: Gateway, stock: Gateway) -> None:
     )
     client.close()
     peer.close()
-
-
-def completions(gateway: Gateway, stock: Gateway) -> None:
-    """Measure complete_request over the websocket, at the pace of somebody who types."""
-    client, peer = gateway.session(), stock.session(name="python3")
-    for each in (client, peer):
-        each.execute("words = ['a']; open('data.csv', 'w').close()")
-    for code in ("words.app", "open('da"):
-        ours, theirs = (_answer_times_ms(each, code, 40) for each in (client, peer))
-        p50, p95 = ours[len(ours) // 2], ours[int(len(ours) * 0.95)]
-        row(f"complete {code}", f"{p50:.1f}", "goal <= 60", f"p95 {p95:.1f}")
-        p50, p95 = theirs[len(theirs) // 2], theirs[int(len(theirs) * 0.95)]
-        row("  stock jupyter_server + ipykernel", f"{p50:.1f}", f"p95 {p95:.1f}")
-    client.close()
-    peer.close()
-
-
-def _answer_times_ms(client: NotebookClient, code: str, count: int) -> list[float]:
-    """Return how long completions of ``code`` took, sorted; none may be empty."""
-    times = []
-    for _ in range(count + 5):
-        time.sleep(KEYSTROKE_S)
-        began = time.perf_counter()
-        reply = client.request("complete_request", {"code": code, "cursor_pos": len(code)})
-        times.append((time.perf_counter() - began) * 1000)
-        assert reply["matches"], f"no match of {code}"
-    return sorted(times[5:])
 
 
 def new_kernels(gateway: Gateway, stock: Gateway) -> None:
@@ -183,7 +154,7 @@ def main() -> None:
         start_up(folder)
         with a_gateway(folder / "state") as gateway, stock_server(folder) as stock:
             warm_cell(gateway, stock)
-            completions(gateway, stock)
+            completing.measure(row, gateway, stock)
             new_kernels(gateway, stock)
             streaming.measure(row, gateway, stock)
             big_workspaces(gateway)

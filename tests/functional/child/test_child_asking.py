@@ -85,6 +85,65 @@ def test_a_match_has_its_type_signature_and_place_in_code_points(notebook: Noteb
     assert (content["cursor_start"], content["cursor_end"]) == (5, 10)
 
 
+def kinds(notebook: Notebook, code: str) -> dict[str, str]:
+    content = ask(notebook, "complete", code).content
+    assert content["cursor_end"] == len(code)
+    found = content["metadata"]["_jupyter_types_experimental"]
+    return {code[: each["start"]] + each["text"]: each["type"] for each in found}
+
+
+def test_attributes_have_the_kinds_that_jedi_gives_them(notebook: Notebook) -> None:
+    notebook.run(
+        "import os, pandas\n"
+        "class Thing:\n"
+        "    size = 1\n"
+        "    class Inner: pass\n"
+        "    _hidden = 2\n"
+        "    def work(self): pass\n"
+        "    @staticmethod\n"
+        "    def static(): pass\n"
+        "    @property\n"
+        "    def prop(self): raise SystemExit\n"
+        "thing = Thing()"
+    )
+
+    assert kinds(notebook, "thing.") == {
+        "thing.size": "instance",
+        "thing.Inner": "class",
+        "thing.work": "function",
+        "thing.static": "function",
+        "thing.prop": "instance",
+    }
+    assert kinds(notebook, "x = [thing.WO") == {"x = [thing.work": "function"}
+    assert kinds(notebook, "thing._hid") == {"thing._hidden": "instance"}
+    assert kinds(notebook, "os.pat")["os.path"] == "module"
+    assert kinds(notebook, "pandas.Series.st")["pandas.Series.str"] in ("class", "instance")
+    assert kinds(notebook, "''.isaln") == {"''.isalnum": "function"}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("words = {}\nwords.", "items"),
+        ("for words in [{}]:\n    words.", "items"),
+        ("def f(words: dict):\n    words.", "items"),
+        ("''.join(words).spl", "splitlines"),
+        ("f(words)[0].ap", None),
+        ("'words.ap", None),
+        ("'''\nwords.ap", None),
+        ("words[0].isal", "isalpha"),
+    ],
+)
+def test_what_the_cell_says_itself_counts_before_the_object(
+    notebook: Notebook, code: str, expected: str | None
+) -> None:
+    notebook.run("words = ['a']", "words")
+
+    found = complete(notebook, code)
+
+    assert expected in found if expected else found == []
+
+
 def test_only_what_the_line_needs_is_read(notebook: Notebook) -> None:
     notebook.run("import numpy as np\nlarge = np.zeros(10**6)\nwords = ['a']")
     notebook.objects.asked_bytes = 0

@@ -151,6 +151,20 @@ async def test_a_hostile_question_is_answered_clearly(
     assert world.function.invocations == []
 
 
+@pytest.mark.parametrize(
+    "code", ["x" * 20_000, "x " * 20_000 + "_", "pass\n" * 50_000, "a." * 9000]
+)
+async def test_what_would_keep_a_container_busy_for_long_is_answered_without_one(
+    world: World, code: str
+) -> None:
+    client = await world.client()
+
+    reply = await client.ask("complete_request", code=code)
+
+    assert (reply["status"], reply["matches"]) == ("ok", [])
+    assert world.function.invocations == []
+
+
 async def test_a_dead_kernels_questions_are_answered(world: World) -> None:
     client = await world.client()
     await client.kernel.shutdown()
