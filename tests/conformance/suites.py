@@ -123,7 +123,7 @@ SUITES = {
     ),
     "nbclient": Suite(
         run=_nbclient,
-        goal=121,
+        goal=120,
         explained={
             "test_run_all_notebooks[Inline Image.ipynb-opts5]": NO_FOLDER,
             "test_async_parallel_notebooks": "the notebooks meet in a folder of this machine, "
