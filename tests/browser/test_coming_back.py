@@ -74,24 +74,27 @@ def test_a_question_that_was_open_is_asked_by_the_page_loaded_again(lab: Lab) ->
 
 
 def test_what_ended_while_no_page_was_open_is_there_when_the_notebook_is_opened(
-    lab: Lab, lab_gateway: Gateway
+    lab: Lab, lab_gateway: Gateway, browser: Browser
 ) -> None:
     from playwright.sync_api import expect
 
-    notebook = lab.open("away", "name = input('who? ')", "print('hello', name)\n6 * 7", "1 / 0")
-    lab.command("docmanager:save")
+    from tests.browser.lab import Lab as Page
+
+    page = lab_page(browser, lab.server, "away")
+    left = Page(page=page, server=lab.server)
+    notebook = left.open("away", "name = input('who? ')", "print('hello', name)\n6 * 7", "1 / 0")
+    left.command("docmanager:save")
     notebook.run_all()
     field = notebook.output(0).locator("input")
     expect(field).to_be_visible(timeout=60_000)
     cells = f"/api/kernels/{notebook.kernel_id}/cells"
-    address = lab.server.address("first")
     field.fill("Ada")
     field.press("Enter")
-    lab.page.goto("about:blank")
+    page.close()
     while [c["status"] for c in lab_gateway.rest("GET", cells).json()][-1] != "error":
         assert lab_gateway.process.poll() is None
 
-    lab.page.goto(address)
+    notebook = lab.show("away.ipynb")
 
     notebook.shows(1, "hello Ada")
     notebook.shows(1, "42")
