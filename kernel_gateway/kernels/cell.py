@@ -50,6 +50,7 @@ class Call(ABC):
         flight: the invocation, once planned.
         is_recorded: the journal has it, or may have it.
         ended: clients were told that it is over.
+        behind_count: how many calls waited when it said that it failed; None = it did not.
         comms: target names of the comms that it has opened, by id; None for those it has closed.
         timings_ms: milliseconds per step.
     """
@@ -59,6 +60,7 @@ class Call(ABC):
         "_request_id",
         "_said",
         "_started_date",
+        "behind_count",
         "comms",
         "count",
         "ended",
@@ -77,6 +79,7 @@ class Call(ABC):
         self.message = message
         self.sink = sink
         self.stdin: Stdin | None = None
+        self.behind_count: int | None = None
         self.count = 0
         self.ticket = Ticket()
         self.flight: Flight | None = None

@@ -26,6 +26,7 @@ from kernel_gateway.errors import (
 from kernel_gateway.kernels import asking, query
 from kernel_gateway.kernels.asking import Asking
 from kernel_gateway.kernels.cell import Call, Cell
+from kernel_gateway.kernels.cells_reply import cells_content
 from kernel_gateway.kernels.comms import COMM_MESSAGES, CommCall, comm_info, notice
 from kernel_gateway.kernels.inputs import past_inputs
 from kernel_gateway.kernels.lineage import Lineage
@@ -157,6 +158,8 @@ class LambdaKernel(RecordedKernel):
             self._services.start(self._recall(message, sink))
         elif msg_type == "comm_info_request":
             self._services.start(self._tell_comms(message, sink))
+        elif msg_type == "cells_request":
+            self._services.start(self._tell_cells(message, sink))
         elif msg_type.endswith("_request"):
             self._answer_now(message, sink)
         elif msg_type == "input_reply":
@@ -308,6 +311,22 @@ class LambdaKernel(RecordedKernel):
         content = await comm_info(message.content, since, self._lineage, self._services)
         self._answer(message, sink, content)
 
+    async def _tell_cells(self, message: InMessage, sink: Sink) -> None:
+        try:
+            await self.settle_past()
+            content = await cells_content(
+                message.content, self.journal, self._open_calls, lambda: self._outlet.said
+            )
+        except GatewayError as problem:
+            content = error_content(type(problem).__name__, str(problem))
+        self._answer(message, sink, content)
+        if self._cell is not None and self._cell.stdin is not None:
+            self._cell.stdin.attach(sink, "")
+
+    def _open_calls(self) -> list[Call]:
+        running = [self._cell] if self._cell is not None and not self._cell.ended else []
+        return [*running, *(self._queue or ())]
+
     def _enqueue(self, cell: Call) -> None:
         if self.execution_state is ExecutionState.DEAD:
             content = error_content("DeadKernel", f"this kernel was {self.reason}")
@@ -389,8 +408,10 @@ class LambdaKernel(RecordedKernel):
         self._outlet.status("idle", cell.message)
         self._record_end(cell, settled)
         if not went_well and cell.stops_queue and self._queue:
-            aborted = [waiting for waiting in self._queue if isinstance(waiting, Cell)]
-            self._queue = deque(each for each in self._queue if not isinstance(each, Cell))
+            # What came after the error was shown was sent by somebody who knows of it.
+            behind = list(self._queue)[: cell.behind_count]
+            aborted = [waiting for waiting in behind if isinstance(waiting, Cell)]
+            self._queue = deque(each for each in self._queue if each not in aborted)
             for waiting in aborted:
                 self._turn_away(waiting.message, waiting.sink, {"status": "aborted"})
 
@@ -447,4 +468,9 @@ class LambdaKernel(RecordedKernel):
             self._outlet.status("busy", self._cell.message)
 
     def _say(self, cell: Call) -> Callable[..., None]:
-        return functools.partial(self._outlet.publish, message=cell.message)
+        def say(msg_type: str, content: dict[str, Any], **rest: Any) -> None:
+            if msg_type == "error" and cell.behind_count is None:
+                cell.behind_count = self.queued
+            self._outlet.publish(msg_type, content, cell.message, **rest)
+
+        return say

@@ -38,11 +38,13 @@ FIELDS: Mapping[str, Mapping[str, type]] = {
     "comm_open": {"comm_id": str, "target_name": str, "data": dict},
     "comm_msg": {"comm_id": str, "data": dict},
     "comm_close": {"comm_id": str, "data": dict},
+    "cells_request": {"last": int},
     "kernel_info_request": {},
     "shutdown_request": {"restart": bool},
     "interrupt_request": {},
 }
-"""The fields of each request and their types. Source: Jupyter messaging spec 5.4."""
+"""The fields of each request and their types. Source: Jupyter messaging spec 5.4; cells_request is
+our own."""
 
 COMM_MESSAGES = frozenset({"comm_open", "comm_msg", "comm_close"})
 MAX_COMM_NAME = 200

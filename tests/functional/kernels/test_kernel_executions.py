@@ -251,3 +251,27 @@ async def test_results_that_are_kept_keep_no_kernel(world: World) -> None:
     del keys
     gc.collect()
     assert kept() is None
+
+
+async def test_what_comes_after_an_error_was_shown_is_not_aborted_with_what_waited(
+    world: World,
+) -> None:
+    client = await world.client()
+    failing = client.execute("raise Oops")
+    waiting = client.execute("print waits")
+    late: list[str] = []
+    take = client.take
+
+    def sends_one_more(message: OutMessage) -> None:
+        take(message)
+        if message.msg_type == "error":
+            late.append(client.execute("print late"))
+
+    world.attached(client.kernel).kernel.attach(sends_one_more)
+    await client.done(failing)
+
+    assert [m.content["status"] for m in await client.done(waiting) if m.channel == "shell"] == [
+        "aborted"
+    ]
+    await client.done(late[0])
+    assert world.function.ran == ["raise Oops", "print late"]
