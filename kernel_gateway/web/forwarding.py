@@ -150,6 +150,7 @@ class Forwarder:
             url_there(_url(handler, elsewhere), handler, f"api/kernels/{kernel_id}"),
             method="DELETE",
             headers=headers_to_send(handler.request),
+            follow_redirects=False,
             connect_timeout=CONNECT_TIMEOUT_S,
         )
         response = await self._fetched(request, elsewhere)
@@ -183,6 +184,7 @@ class Forwarder:
             request = HTTPRequest(
                 url_there(sighting.lease.url, handler, "api/kernels"),
                 headers=headers_to_send(handler.request),
+                follow_redirects=False,
                 connect_timeout=CONNECT_TIMEOUT_S,
                 request_timeout=LIST_TIMEOUT_S,
             )
