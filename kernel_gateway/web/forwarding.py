@@ -30,6 +30,8 @@ LIST_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 24 * 3600.0
 MAX_CLIENTS_COUNT = 1000
 MAX_ANSWER_BYTES = 1 << 40
+NO_MODELS = (ValueError, TypeError, KeyError, RecursionError)
+"""What an answer raises that is no list of models."""
 UNKNOWN = "unknown"
 """``execution_state`` of a kernel whose gateway cannot be asked; JupyterLab knows the word."""
 
@@ -190,7 +192,7 @@ class Forwarder:
             )
             models = json.loads((await self._client.fetch(request)).body)
             return [(model["id"], model) for model in models if model["id"] in ids]
-        except (GatewayError, HTTPClientError, OSError, ValueError, TypeError, KeyError):
+        except (GatewayError, HTTPClientError, OSError, *NO_MODELS):
             logger.info("another gateway's kernels could not be asked for", exc_info=True)
             return unknown
 
