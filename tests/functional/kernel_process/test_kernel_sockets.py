@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -118,7 +119,12 @@ async def test_who_sends_more_than_is_taken_is_disconnected_and_others_are_not(
     sockets: KernelSockets, client: Client, connection: Connection
 ) -> None:
     stranger = Client(connection)
-    await stranger.sockets["shell"].send_multipart([bytes(MAX_MESSAGE_BYTES + 1)])
+    shell = stranger.sockets["shell"]
+    ends = shell.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    await shell.send_multipart([bytes(MAX_MESSAGE_BYTES + 1)])
+    async with asyncio.timeout(20):
+        await ends.recv_multipart()
+    shell.disable_monitor()
     msg_id = client.ask(code="x = 1")
 
     assert (await sockets.receive("shell")).header["msg_id"] == msg_id
