@@ -105,8 +105,8 @@ class Lifelines:
                 with path.open("r+") as file:
                     if _lock(file, fcntl.LOCK_EX):
                         found.append(path)
-            except FileNotFoundError:
-                # Its process ended in good order meanwhile.
+            except OSError:
+                # Its process ended in good order meanwhile; or it is no lock of ours.
                 continue
         return found
 

@@ -30,6 +30,8 @@ LOCK_ATTEMPTS_COUNT = 4
 LOCK_PAUSE_S = 0.05
 START_TIMEOUT_S = 30.0
 POLL_PAUSE_S = 0.1
+ROOT_UID = 0
+"""Who can read and write everything anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +55,16 @@ class RunFile:
 
     @classmethod
     def read(cls, state_dir: Path) -> RunFile | None:
-        """Return what is stored, None where there is nothing that can be read."""
+        """Return what is stored, None where there is nothing that can be read.
+
+        Raises:
+            ConfigError: somebody else has written it: who believed it would send its token there.
+        """
+        path = state_dir / RUN_FOLDER / FILE_NAME
         try:
-            facts = json.loads((state_dir / RUN_FOLDER / FILE_NAME).read_text())
+            with path.open() as file:
+                _check_owner(path, os.fstat(file.fileno()))
+                facts = json.load(file)
             return cls(url=facts["url"], token=facts["token"], pid=facts["pid"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -88,7 +97,9 @@ class StateLock:
         try:
             (state_dir / RUN_FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
             state_dir.chmod(0o700)
-            file = (state_dir / RUN_FOLDER / LOCK_NAME).open("a+")
+            # No link to a file of ours that somebody could put there before it was closed to them.
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            file = os.fdopen(os.open(state_dir / RUN_FOLDER / LOCK_NAME, flags, 0o600), "a+")
         except OSError as problem:
             raise ConfigError(f"--state-dir {state_dir}: {problem.strerror}") from problem
         if not _lock(file):
@@ -126,9 +137,17 @@ def tell_deployment(state_dir: Path, deployment: Deployment) -> Callable[[], Non
     return functools.partial(path.unlink, missing_ok=True)
 
 
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    if found.st_uid not in {os.getuid(), ROOT_UID}:
+        raise ConfigError(
+            f"{path} is another user's (uid {found.st_uid}): use a --state-dir of your own"
+        )
+
+
 def _write_private(path: Path, text: str) -> None:
     new = path.with_suffix(f".{os.getpid()}")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
     new.replace(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Iterable
@@ -29,6 +30,16 @@ class RecordedMessage:
     metadata: dict[str, Any] = field(default_factory=dict)
     content: dict[str, Any] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("msg_id", "msg_type", "session"):
+            if not isinstance(self.header.get(name), str):
+                raise InvalidField(f"message.header.{name}", "must be text")
+        try:
+            for part in self.buffers:
+                base64.b64decode(part, validate=True)
+        except ValueError:
+            raise InvalidField("message.buffers", "must be base64") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 
 from kernel_gateway.audit import chain
@@ -149,7 +149,7 @@ class Journal:
 
     async def entry(self, number: int) -> Entry:
         """Return an entry, its messages brought in from where they are (raises StorageError)."""
-        entry = await self.entry_alone(number)
+        entry, _ = await self._stored(number)
         event = entry.event
         if not isinstance(event, CellFinished) or event.outputs.blob is None:
             return entry
@@ -157,18 +157,38 @@ class Journal:
         outputs = replace(event.outputs, messages=messages, blob=None)
         return replace(entry, event=replace(event, outputs=outputs))
 
-    async def entry_alone(self, number: int) -> Entry:
-        """Return an entry, without messages that are in an object of their own; as `entry`."""
-        return (await self._stored(number))[0]
+    async def end_of_cell(self, number: int) -> CellFinished:
+        """Return the event of an entry that is about the end of a cell; as `entry`."""
+        event = (await self.entry(number)).event
+        if not isinstance(event, CellFinished):
+            raise UnreadableJournal(
+                f"entry {number} of the journal of kernel {self._kernel_id} is no end of a cell"
+            )
+        return event
 
-    async def newest_first(self) -> AsyncIterator[Entry]:
+    async def newest_first(self, *, ahead_count: int = 1) -> AsyncGenerator[Entry, None]:
         """Yield the entries from the newest on, without messages that are elsewhere.
 
+        Args:
+            ahead_count: so many are read at a time.
+
         Raises:
-            StorageError: S3 does not answer, or an entry cannot be read.
+            StorageError: S3 does not answer, or an entry cannot be read, or is not the one that
+                the next one followed.
         """
-        for number in range(await self.open(), 0, -1):
-            yield await self.entry_alone(number)
+        highest = await self.open()
+        expected = self._digest
+        while highest > 0:
+            numbers = range(highest, max(0, highest - ahead_count), -1)
+            for entry, digest in await asyncio.gather(*map(self._stored, numbers)):
+                if digest != expected:
+                    raise UnreadableJournal(
+                        f"entry {entry.number} of the journal of kernel {self._kernel_id} is not "
+                        "what was recorded: somebody has changed it"
+                    )
+                yield entry
+                expected = entry.previous
+            highest -= ahead_count
 
     async def _look(self) -> None:
         prefix = keys.journal_prefix(self._kernel_id)

@@ -112,7 +112,8 @@ class AsyncGateway:
         problem: Unreachable | None = None
         while True:
             try:
-                step = steps.send(answer) if problem is None else steps.throw(problem)
+                with operations.understood(self.endpoint.url):
+                    step = steps.send(answer) if problem is None else steps.throw(problem)
             except StopIteration as end:
                 result: T = end.value
                 return result
@@ -146,12 +147,13 @@ class AsyncGateway:
                     await response.aread()
                     operations.check(response)
                 async for line in response.aiter_lines():
-                    event = reader.feed(line)
+                    with operations.understood(self.endpoint.url):
+                        event = reader.feed(line)
                     if event is not None:
                         yield event
                 # Whoever got the last event asks for no more.
                 raise Unreachable("the events ended before the cell did", was_sent=True)
-        except httpx.TransportError as problem:
+        except httpx.RequestError as problem:
             raise operations.trouble_of(problem, self.endpoint.url) from problem
 
     async def _take(self, step: Send | Pause) -> httpx.Response | None:
@@ -160,7 +162,7 @@ class AsyncGateway:
             return None
         try:
             return await self._http.request(**request_options(step))
-        except httpx.TransportError as problem:
+        except httpx.RequestError as problem:
             raise operations.trouble_of(problem, self.endpoint.url) from problem
 
 

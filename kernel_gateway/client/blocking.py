@@ -112,7 +112,8 @@ class Gateway:
         problem: Unreachable | None = None
         while True:
             try:
-                step = steps.send(answer) if problem is None else steps.throw(problem)
+                with operations.understood(self.endpoint.url):
+                    step = steps.send(answer) if problem is None else steps.throw(problem)
             except StopIteration as end:
                 result: T = end.value
                 return result
@@ -145,12 +146,13 @@ class Gateway:
                     response.read()
                     operations.check(response)
                 for line in response.iter_lines():
-                    event = reader.feed(line)
+                    with operations.understood(self.endpoint.url):
+                        event = reader.feed(line)
                     if event is not None:
                         yield event
                 # Whoever got the last event asks for no more.
                 raise Unreachable("the events ended before the cell did", was_sent=True)
-        except httpx.TransportError as problem:
+        except httpx.RequestError as problem:
             raise operations.trouble_of(problem, self.endpoint.url) from problem
 
     def _take(self, step: Send | Pause) -> httpx.Response | None:
@@ -159,7 +161,7 @@ class Gateway:
             return None
         try:
             return self._http.request(**request_options(step))
-        except httpx.TransportError as problem:
+        except httpx.RequestError as problem:
             raise operations.trouble_of(problem, self.endpoint.url) from problem
 
 

@@ -113,7 +113,7 @@ def refusal(status: int, body: bytes, reason: str) -> ApiError:
     """Return the error that an answer of this status (400 or more) stands for."""
     try:
         message = str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         message = reason
     if status == 403 and message == "Forbidden":
         message = "the token is missing or wrong"

@@ -7,7 +7,8 @@ again, and when.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypedDict, TypeVar
 from urllib.parse import quote
@@ -278,6 +279,15 @@ def kernel_path(kernel_id: str, action: str = "") -> str:
     return f"/api/kernels/{quote(kernel_id, safe='')}" + (f"/{action}" if action else "")
 
 
+@contextmanager
+def understood(url: str) -> Iterator[None]:
+    """Raise ApiError where what answers at ``url`` says something else than a gateway would."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as problem:
+        raise ApiError(f"{url} answers as no gateway does: {problem!r:.200}") from problem
+
+
 def check(response: httpx.Response) -> None:
     """Raise the ApiError that a refusal stands for."""
     if response.status_code >= 400:
@@ -287,13 +297,11 @@ def check(response: httpx.Response) -> None:
 def json_of(response: httpx.Response) -> Any:
     """Return the JSON of an answer, None for an empty one (raises ApiError)."""
     check(response)
-    try:
+    with understood(str(response.url)):
         return response.json() if response.content else None
-    except ValueError:
-        raise ApiError(f"{response.url} answers as no gateway does") from None
 
 
-def trouble_of(problem: httpx.TransportError, url: str) -> Unreachable:
+def trouble_of(problem: httpx.RequestError, url: str) -> Unreachable:
     """Return what a failed request means: whether it may have arrived, and is still waited for."""
     text = f"the gateway at {url} does not answer: {str(problem) or type(problem).__name__}"
     if isinstance(problem, httpx.ReadTimeout):

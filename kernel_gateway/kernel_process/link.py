@@ -15,6 +15,8 @@ from kernel_gateway.client.endpoint import ApiError, Endpoint, NoSuchThing
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.web.codec import V1_PROTOCOL, MalformedFrame, join_v1, split_v1
 from kernel_gateway.web.rest_client import RestClient
+from lambda_kernel.contract import names
+from lambda_kernel.contract.schema import InvalidField
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,12 @@ class GatewayLink:
         endpoint = await find()
         body = {"name": spec_name, "env": env}
         made = await asyncio.to_thread(RestClient(endpoint).call, "POST", "/api/kernels", body)
-        return cls(find, endpoint, made["id"])
+        try:
+            # It becomes the name of a file.
+            kernel_id = names.check_kernel_id(made["id"], "id")
+        except (InvalidField, TypeError, KeyError) as problem:
+            raise ApiError(f"{endpoint.url} answers as no gateway does") from problem
+        return cls(find, endpoint, kernel_id)
 
     @property
     def path(self) -> str:

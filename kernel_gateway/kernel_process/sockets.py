@@ -32,6 +32,8 @@ KINDS = {
 HEARTBEAT = "hb"
 LINGER_MS = 1000
 SIGNED_PARTS_COUNT = 4
+MAX_MESSAGE_BYTES = 64 << 20
+"""As much as the gateway takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +156,8 @@ class KernelSockets:
 
 def _bind(socket: zmq.Socket[Any], connection: Connection, name: str) -> None:
     socket.linger = LINGER_MS
+    # What is larger is not read: its sender, who need not know the key, is disconnected.
+    socket.maxmsgsize = MAX_MESSAGE_BYTES
     # What a cell may print is bounded by the gateway; nothing of it is dropped here.
     socket.sndhwm = 0
     if name != "iopub":

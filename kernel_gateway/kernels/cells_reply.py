@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kernel_gateway.audit.chain import CellFinished
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.kernels.cell import Call, Cell
 from kernel_gateway.kernels.past import PastCell, past_cells
@@ -64,8 +63,7 @@ async def _finished(past: Sequence[PastCell], journal: Journal, last_count: int)
 
 
 async def _from_journal(cell: PastCell, journal: Journal) -> Model:
-    started, event = cell.started, (await journal.entry(cell.number)).event
-    assert isinstance(event, CellFinished)  # noqa: S101  (as it was listed)
+    started, event = cell.started, await journal.end_of_cell(cell.number)
     messages = [as_sent(message, started.header) for message in event.outputs.messages]
     return {
         "msg_id": started.msg_id,

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_gateway.audit.chain import CellFinished
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.errors import BadRequest, GatewayError
 from kernel_gateway.kernels.past import past_cells
@@ -175,11 +174,10 @@ async def _rest(span: Span, journal: Journal) -> AsyncIterator[OutMessage]:
         yield message
     try:
         await journal.flush()
-        event = (await journal.entry(said.number)).event
+        event = await journal.end_of_cell(said.number)
     except GatewayError as problem:
         yield _notice(f"what a cell said cannot be read now: {problem}", said.parent)
         return
-    assert isinstance(event, CellFinished)  # noqa: S101  (its number was given for that)
     for recorded in event.outputs.messages[span.begin :]:
         message = as_sent(recorded, said.parent)
         if is_idle(message) and event.reply is not None and not span.has_reply:

@@ -92,8 +92,8 @@ class KernelOptions:
         """
         chosen: dict[str, str] = {}
         for name in ENV_NAMES:
-            value = env.get(name) or ""
-            if not isinstance(value, str):
+            value = env.get(name)
+            if not isinstance(value, str | None):
                 raise BadRequest(f"{name}: must be text")
             if value:
                 chosen[name] = value

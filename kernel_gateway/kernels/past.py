@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry
@@ -45,21 +45,18 @@ async def past_cells(
     await journal.flush()
     found: list[PastCell] = []
     ends: dict[str, Entry] = {}
-    highest = await journal.open()
-    while highest > 0 and len(found) < last_count:
-        numbers = range(highest, max(0, highest - READ_AHEAD_COUNT), -1)
-        for entry in await asyncio.gather(*map(journal.entry_alone, numbers)):
+    async with aclosing(journal.newest_first(ahead_count=READ_AHEAD_COUNT)) as entries:
+        async for entry in entries:
             event = entry.event
             if isinstance(event, CellFinished):
                 bare = replace(event, outputs=replace(event.outputs, messages=()))
                 ends[event.request_id] = replace(entry, event=bare)
             elif isinstance(event, CellStarted):
-                if event.msg_id == since:
-                    return found[:last_count][::-1]
+                if event.msg_id == since or len(found) == last_count:
+                    break
                 if event.is_cell:
                     found.append(_cell(entry, event, ends.pop(event.request_id, None)))
-        highest -= READ_AHEAD_COUNT
-    return found[:last_count][::-1]
+    return found[::-1]
 
 
 def _cell(entry: Entry, started: CellStarted, end: Entry | None) -> PastCell:

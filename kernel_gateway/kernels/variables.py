@@ -6,6 +6,7 @@ but that it belongs to this session.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -73,7 +74,7 @@ async def variables_of(
         StorageError: S3 does not answer.
     """
     found = await description_of(commit, store, bucket, scope)
-    return [] if found is None else read_index(*found)
+    return [] if found is None else await asyncio.to_thread(read_index, *found)
 
 
 async def description_of(

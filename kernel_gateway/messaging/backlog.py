@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from typing import Any
 
 from kernel_gateway.messaging.message import OutMessage
+
+ITEM_BYTES = 8
+"""What an item of an object or array takes at least."""
+SMALL_NUMBER = 1 << 64
 
 MERGED_CHARACTERS = 64 * 1024
 """A longer stream message takes no more: joining copies it."""
@@ -58,13 +63,25 @@ def merged(first: OutMessage, second: OutMessage) -> OutMessage | None:
 
 
 def rough_bytes(message: OutMessage) -> int:
-    """Return about how much memory a message holds; looks two levels deep."""
-    size = 1000 + sum(len(part) for part in message.buffers)
-    for value in message.content.values():
-        if isinstance(value, str):
-            size += len(value)
-        elif isinstance(value, dict):
-            size += sum(len(inner) for inner in value.values() if isinstance(inner, str | list))
-        elif isinstance(value, list):
-            size += sum(len(inner) for inner in value if isinstance(inner, str))
-    return size
+    """Return about how much memory a message holds, beside the header of its request.
+
+    What a cell shows is any JSON, and a client that does not read must not fill the memory with
+    it, however it is nested.
+    """
+    sizes = sum(len(part) for part in message.buffers)
+    return 1000 + sizes + _rough(message.content) + _rough(message.metadata)
+
+
+def _is_small(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and -SMALL_NUMBER < value < SMALL_NUMBER)
+
+
+def _rough(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(ITEM_BYTES + len(key) + _rough(item) for key, item in value.items())
+    if isinstance(value, list):
+        # Plots are long arrays of numbers: those are counted, not looked at.
+        return ITEM_BYTES * len(value) + sum(_rough(each) for each in value if not _is_small(each))
+    return value.bit_length() // 8 if isinstance(value, int) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ CHANNELS = ("shell", "control", "stdin")
 """The channels a client may send on; a message without one is for the shell channel."""
 
 REQUIRED_HEADER_FIELDS = ("msg_id", "msg_type")
+MAX_HEADER_CHARACTERS = 16 * 1024
+"""As JSON. A client's header goes out again with every message that it causes, to every client."""
 
 
 class BadMessage(BadRequest):
@@ -82,6 +85,8 @@ class InMessage:
             if not isinstance(value, str) or not value:
                 raise BadMessage(f"header.{name} is missing or is not text")
             header[name] = value
+        if len(json.dumps(header)) > MAX_HEADER_CHARACTERS:
+            raise BadMessage(f"header is longer than {MAX_HEADER_CHARACTERS:,} characters")
         where = channel if channel is not None else data.get("channel") or "shell"
         if where not in CHANNELS:
             raise BadMessage(f"channel must be one of {', '.join(CHANNELS)}")

@@ -22,6 +22,9 @@ IS_COMPLETE_LINES = 100
 """Longer code is ``unknown``: the check compiles it, on the event loop, and takes time that grows
 with the square of its lines."""
 
+MAX_GLOB_CHARACTERS = 1000
+"""Of the pattern of a search in the history; without it everything is found."""
+
 OWN_PYTHON = sys.version.split()[0]
 CURRENT_SESSION = 0
 """How a request names the current session, whatever its number."""
@@ -184,8 +187,9 @@ def _range(content: Mapping[str, Any], view: KernelView) -> list[NumberedInput]:
 
 def _search(content: Mapping[str, Any], view: KernelView) -> list[NumberedInput]:
     pattern = content.get("pattern")
-    # fnmatch makes a regular expression of the glob: one with many stars can take for ever.
-    if not isinstance(pattern, str) or pattern.count("*") > 8:
+    # fnmatch makes a regular expression of the glob: of a long one that takes for ever, and so can
+    # the search with one that has many stars.
+    if not isinstance(pattern, str) or pattern.count("*") > 8 or len(pattern) > MAX_GLOB_CHARACTERS:
         pattern = "*"
     found = [e for e in view.history if fnmatch.fnmatchcase(e.source, pattern)]
     if content.get("unique") is True:

@@ -79,7 +79,7 @@ def checked(message: InMessage) -> InMessage:
         if "code" not in content:
             raise BadMessage("content.code is missing")
         for name, value in content.get("user_expressions", {}).items():
-            _check(f"content.user_expressions[{name!r}]", value, str)
+            _check(f"content.user_expressions[{name[:64]!r}]", value, str)
     if message.msg_type in COMM_MESSAGES:
         _check_comm(message, content)
     return replace(message, content=content)

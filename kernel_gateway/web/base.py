@@ -66,6 +66,9 @@ class JsonErrors(web.RequestHandler):
         if self.get_status() < 500:
             facts = {"status": self.get_status(), "reason": message}
             logger.info("a request was refused", extra=request_facts(self) | facts)
+        if self.get_status() == 405:
+            methods = [m for m in self.SUPPORTED_METHODS if _has(self, m)]
+            self.set_header("Allow", ", ".join(methods))
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps({"message": message, "reason": reason}))
 
@@ -76,6 +79,11 @@ class JsonErrors(web.RequestHandler):
             status = value.status_code
         if status >= 500:
             super().log_exception(typ, value, tb)
+
+
+def _has(handler: web.RequestHandler, method: str) -> bool:
+    own = getattr(type(handler), method.lower())
+    return own is not getattr(web.RequestHandler, method.lower())
 
 
 def request_facts(handler: web.RequestHandler) -> dict[str, object]:

@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-from kernel_gateway.audit.chain import CellFinished
 from kernel_gateway.errors import BadRequest
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.past import PastCell, past_cells
@@ -56,9 +55,7 @@ async def _model(kernel: LambdaKernel, cell: PastCell) -> dict[str, Any]:
         said = kernel.said_now(started.msg_id)
         so_far = (said.messages or ()) if said is not None else ()
         return model | {"outputs": outputs_of(so_far), "outputs_complete": False}
-    event = (await kernel.journal.entry(cell.number)).event
-    assert isinstance(event, CellFinished)  # noqa: S101  (as it was listed)
-    outputs = event.outputs
+    outputs = (await kernel.journal.end_of_cell(cell.number)).outputs
     messages = [as_sent(message, started.header) for message in outputs.messages]
     return model | {
         "status": finished.status,

@@ -66,7 +66,7 @@ class ExecuteBody:
                 raise BadRequest(f"{name}: must be {described}")
         for name, value in data.get("user_expressions", {}).items():
             if not isinstance(value, str):
-                raise BadRequest(f"user_expressions[{name!a}]: must be text")
+                raise BadRequest(f"user_expressions[{name[:64]!a}]: must be text")
         return cls(
             content={name: data[name] for name in _CONTENT if name in data},
             timeout_s=_timeout_s(data.get("timeout_s")),

@@ -30,6 +30,8 @@ LIST_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 24 * 3600.0
 MAX_CLIENTS_COUNT = 1000
 MAX_ANSWER_BYTES = 1 << 40
+NO_MODELS = (ValueError, TypeError, KeyError, RecursionError)
+"""What an answer raises that is no list of models."""
 UNKNOWN = "unknown"
 """``execution_state`` of a kernel whose gateway cannot be asked; JupyterLab knows the word."""
 
@@ -150,6 +152,7 @@ class Forwarder:
             url_there(_url(handler, elsewhere), handler, f"api/kernels/{kernel_id}"),
             method="DELETE",
             headers=headers_to_send(handler.request),
+            follow_redirects=False,
             connect_timeout=CONNECT_TIMEOUT_S,
         )
         response = await self._fetched(request, elsewhere)
@@ -183,12 +186,13 @@ class Forwarder:
             request = HTTPRequest(
                 url_there(sighting.lease.url, handler, "api/kernels"),
                 headers=headers_to_send(handler.request),
+                follow_redirects=False,
                 connect_timeout=CONNECT_TIMEOUT_S,
                 request_timeout=LIST_TIMEOUT_S,
             )
             models = json.loads((await self._client.fetch(request)).body)
             return [(model["id"], model) for model in models if model["id"] in ids]
-        except (GatewayError, HTTPClientError, OSError, ValueError, TypeError, KeyError):
+        except (GatewayError, HTTPClientError, OSError, *NO_MODELS):
             logger.info("another gateway's kernels could not be asked for", exc_info=True)
             return unknown
 

@@ -44,7 +44,7 @@ class RestClient:
             text = response.read()
         try:
             return json.loads(text) if text else None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ApiError(f"{self.endpoint.url} answers as no gateway does") from None
 
     def upload(
@@ -62,12 +62,12 @@ class RestClient:
             ApiError: the gateway refused, or the file ended early.
         """
         with self._answer("GET", path, None, {}) as response:
-            expected = int(response.headers.get("Content-Length", "-1"))
+            expected = response.length
             got = 0
             while block := response.read(BLOCK_BYTES):
                 take(block)
                 got += len(block)
-            if expected not in {-1, got}:
+            if expected not in {None, got}:
                 raise ApiError(f"{path}: {got} bytes of {expected} came")
             return dict(response.headers)
 

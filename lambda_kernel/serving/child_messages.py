@@ -137,6 +137,9 @@ def size_of(value: Any) -> int:
         return 2 + sum(len(key) + 4 + size_of(item) for key, item in value.items())
     if isinstance(value, list):
         return 2 + sum(1 + size_of(item) for item in value)
+    if isinstance(value, int):
+        # A digit has a little over three bits; a number may have thousands.
+        return 8 + value.bit_length() // 3
     return 8
 
 

@@ -88,3 +88,22 @@ async def test_a_gateway_is_unused_when_the_last_process_is_gone(tmp_path: Path)
     assert not done
     ending.close()
     (await use).close()
+
+
+async def test_what_is_no_lock_ends_no_watch(tmp_path: Path) -> None:
+    lifelines = Lifelines(tmp_path)
+    ended = asyncio.Event()
+
+    async def shutdown(kernel_id: str) -> None:
+        assert kernel_id == "held"
+        ended.set()
+
+    (tmp_path / KERNELS_FOLDER / "a-folder").mkdir(parents=True)
+    (tmp_path / KERNELS_FOLDER / "a-link").symlink_to("nowhere")
+    with a_holder(tmp_path) as holder:
+        holder.kill()
+    watch = asyncio.create_task(lifelines.watch(shutdown))
+
+    await ended.wait()
+
+    watch.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import uuid
@@ -50,6 +51,46 @@ def test_a_password_is_in_no_message_log_or_stored_object(
         listed = s3.list_objects_v2(Bucket="lkg-overflow", Prefix="control/")
         request_id = run.reply_metadata["request_id"]
         assert not [o for o in listed.get("Contents", ()) if request_id in o["Key"]]
+
+
+SEARCH = """
+import ctypes, hashlib, os, re
+digest, found, seen_bytes = {digest!r}, [], 0
+def look(place, text):
+    global seen_bytes
+    seen_bytes += len(text)
+    for match in re.finditer(rb"pw-[0-9a-f]{{32}}", text):
+        if hashlib.sha256(match[0]).hexdigest() == digest: found.append(place)
+for line in open("/proc/self/maps").read().splitlines():
+    begin, end = (int(each, 16) for each in line.split()[0].split("-"))
+    if line.split()[1][0] == "r" and "[v" not in line and " /" not in line:
+        look(line, ctypes.string_at(begin, end - begin))
+for number in os.listdir("/proc/self/fd"):
+    try: look(number, os.pread(int(number), 1 << 24, 0))
+    except OSError: pass
+for top in ("/tmp", "/dev/shm", os.environ["HOME"]):
+    for folder, _, names in os.walk(top):
+        for name in names:
+            try: look(name, open(os.path.join(folder, name), "rb").read(1 << 24))
+            except OSError: pass
+print(seen_bytes > 1 << 20, found)
+"""
+
+
+def test_a_password_is_nowhere_in_the_container_for_a_later_cell(
+    gateway: Gateway, kernel: NotebookClient
+) -> None:
+    secret = f"pw-{uuid.uuid4().hex}"
+    search = SEARCH.format(digest=hashlib.sha256(secret.encode()).hexdigest())
+    asks = "import getpass\nword = getpass.getpass()\n"
+    # What is looked for is found while it is there.
+    here = kernel.execute(f"{asks}{search}", answers=[secret])
+    assert here.stdout.startswith("True ['"), here.messages
+    assert kernel.execute("%reset -f").reply["status"] == "ok"
+
+    for client in (kernel, gateway.session()):
+        later = client.execute(search)
+        assert later.stdout == "True []\n", later.messages
 
 
 SESSIONS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,35 @@ def test_the_gateway_of_a_state_directory_keeps_its_id(tmp_path: Path) -> None:
 
     assert own_replica_id(tmp_path / "a") == first
     assert own_replica_id(tmp_path / "b") != first
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+async def test_a_file_that_another_user_wrote_is_not_believed(tmp_path: Path) -> None:
+    lock = StateLock.acquire(tmp_path)
+    RUNNING.write(tmp_path)
+    os.chown(tmp_path / "run" / "gateway.json", 4711, 4711)
+
+    with pytest.raises(ConfigError, match=r"another user's \(uid 4711\)"):
+        await started_gateway(tmp_path)
+
+    lock.release()
+
+
+def test_links_that_somebody_put_into_a_state_directory_are_not_written_through(
+    tmp_path: Path,
+) -> None:
+    run, victim = tmp_path / "state" / "run", tmp_path / "victim"
+    run.mkdir(parents=True)
+    victim.write_text("precious")
+    (run / "gateway.lock").symlink_to(victim)
+    with pytest.raises(ConfigError, match="--state-dir"):
+        StateLock.acquire(tmp_path / "state")
+
+    (run / "gateway.lock").unlink()
+    (run / f"gateway.{os.getpid()}").symlink_to(victim)
+    lock = StateLock.acquire(tmp_path / "state")
+    RUNNING.write(tmp_path / "state")
+
+    assert victim.read_text() == "precious"
+    assert RunFile.read(tmp_path / "state") == RUNNING
+    lock.release()

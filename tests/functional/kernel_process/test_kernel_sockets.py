@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +16,7 @@ from jupyter_client.connect import write_connection_file
 from jupyter_client.session import Session
 
 from kernel_gateway.errors import ConfigError
-from kernel_gateway.kernel_process.sockets import Connection, KernelSockets
+from kernel_gateway.kernel_process.sockets import MAX_MESSAGE_BYTES, Connection, KernelSockets
 
 KEY = b"a key"
 PARTS = [b'{"msg_id":"m"}', b"{}", b"{}", b'{"name":"stdout"}', b"\x00\xffbuffer"]
@@ -112,6 +113,22 @@ async def test_what_is_unsigned_forged_repeated_or_torn_is_dropped(
     last_id = client.ask(code="last")
     assert json.loads((await sockets.receive("shell")).parts[3]) == content
     assert (await sockets.receive("shell")).header["msg_id"] == last_id
+
+
+async def test_who_sends_more_than_is_taken_is_disconnected_and_others_are_not(
+    sockets: KernelSockets, client: Client, connection: Connection
+) -> None:
+    stranger = Client(connection)
+    shell = stranger.sockets["shell"]
+    ends = shell.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    await shell.send_multipart([bytes(MAX_MESSAGE_BYTES + 1)])
+    async with asyncio.timeout(20):
+        await ends.recv_multipart()
+    shell.disable_monitor()
+    msg_id = client.ask(code="x = 1")
+
+    assert (await sockets.receive("shell")).header["msg_id"] == msg_id
+    stranger.close()
 
 
 async def test_the_heart_beats_and_iopub_reaches_everybody(

@@ -277,3 +277,12 @@ async def test_an_execute_of_a_stranger_never_reaches_a_kernel(gateway: WebGatew
     with pytest.raises(InvalidStatus):
         async with gateway.channels(kernel_id, token="u1-a2") as socket:
             await socket.send("{}")
+
+
+async def test_a_method_that_is_not_there_is_refused_with_those_that_are(
+    gateway: WebGateway,
+) -> None:
+    answer = await gateway.rest("PATCH", "/api/kernels")
+
+    assert answer.status == 405
+    assert answer.headers["Allow"] == "GET, POST, OPTIONS"

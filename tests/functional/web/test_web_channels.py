@@ -273,3 +273,63 @@ async def test_a_past_that_is_none_is_refused(gateway: WebGateway, query: str) -
             pass
     assert refused.value.response.status_code == 400
     assert b"replay: must be a number of cells, or all" in refused.value.response.body
+
+
+async def test_a_storm_of_reconnects_leaves_nothing_behind(gateway: WebGateway) -> None:
+    kernel_id = await gateway.start_kernel()
+    async with gateway.channels(kernel_id) as socket:
+        for code in ("a", "b", "hold"):
+            await socket.send(json.dumps(execute_request(code)))
+        while "hold" not in str(await asyncio.wait_for(socket.recv(), 20)):
+            pass
+    kernel = gateway.registry.get(kernel_id)
+
+    async def comes_and_goes(number: int) -> None:
+        query = "&replay=all" if number % 2 else ""
+        # Without bounds on what is not read yet, else a client closes after its time limit only.
+        async with gateway.channels(
+            kernel_id, session_id=f"s{number % 7}", query=query, max_queue=None
+        ) as there:
+            await there.send(json.dumps(request("kernel_info_request", {})))
+            if number % 3:
+                await asyncio.wait_for(there.recv(), 20)
+
+    for _ in range(5):
+        await asyncio.gather(*map(comes_and_goes, range(40)))
+
+    async with asyncio.timeout(20), gateway.channels(kernel_id, query="&replay=all") as last:
+        gateway.function.release.set()
+        seen = ""
+        while seen.count('"idle"') < 3:
+            seen += str(await last.recv())
+    assert [seen.count(f'"text":"{code}"') for code in ("a", "b", "hold")] == [1, 1, 1]
+    async with asyncio.timeout(20):
+        while kernel.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert kernel.execution_state == "idle"
+
+
+async def test_thousands_of_cells_that_are_sent_at_once_are_each_answered_once(
+    gateway: WebGateway,
+) -> None:
+    kernel_id = await gateway.start_kernel()
+    async with gateway.channels(kernel_id) as socket:
+        first = execute_request("hold")
+        rest = [execute_request(f"{n}") for n in range(1500)]
+        for each in (first, *rest):
+            await socket.send(json.dumps(each))
+        statuses: dict[str, str] = {}
+        async with asyncio.timeout(60):
+            while len(statuses) < 1 + len(rest):
+                message = json.loads(await socket.recv())
+                if message["header"]["msg_type"] == "execute_reply":
+                    msg_id = message["parent_header"]["msg_id"]
+                    assert msg_id not in statuses
+                    content = message["content"]
+                    statuses[msg_id] = content.get("ename", content["status"])
+                    if len(statuses) == 500:
+                        # What waits is bounded; the others have been refused by now.
+                        gateway.function.release.set()
+    found = list(statuses.values())
+    assert found.count("QueueFull") == 500
+    assert found.count("ok") == 1001

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from kernel_gateway.client import (
+    ApiError,
     AsyncGateway,
+    AsyncKernel,
     BadInput,
     Gateway,
+    Kernel,
+    KernelInfo,
     NoSuchThing,
     NotRunning,
     OutcomeUnknown,
     Result,
     Unauthorized,
     Unreachable,
+    operations,
 )
+from kernel_gateway.client.models import EventReader
 from kernel_gateway.run_file import RunFile, StateLock
 from tests.functional.web.server import WebGateway
 
@@ -203,3 +210,70 @@ async def test_the_gateway_of_a_state_directory_is_found(
     lock.release()
     with pytest.raises(NotRunning):
         Gateway.local(place)
+
+
+ANSWERS = {
+    "no JSON": b"<html>",
+    "nested": b"[" * 100_000,
+    "array": b"[]",
+    "number": b"1",
+    "null": b"null",
+    "empty": b"",
+    "other fields": b'{"started": 1, "id": 2}',
+    "wrong fields": b'{"started": "x", "status": "error", "outputs": 1, "entries": [1], "id": []}',
+}
+
+
+@pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS.keys())
+async def test_what_is_no_gateway_is_an_error_of_the_client(body: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head.lower())
+            await reader.readexactly(int(length[1]) if length else 0)
+            framing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+            writer.write(framing % len(body) + body)
+            await writer.drain()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    info = KernelInfo(
+        kernel_id="k",
+        name="n",
+        execution_state="idle",
+        last_activity="",
+        connections=0,
+        lambda_kernel={"workspace": "w"},
+    )
+
+    def blocking() -> None:
+        with Gateway(url, "u1") as there:
+            kernel = Kernel(there, info)
+            for act in (
+                there.start_kernel,
+                kernel.files,
+                lambda: there.attach("k"),
+                lambda: kernel.execute("x"),
+                lambda: list(kernel.stream("x")),
+            ):
+                with pytest.raises(ApiError):
+                    act()
+
+    async with server:
+        await asyncio.to_thread(blocking)
+        async with AsyncGateway(url, "u1") as there:
+            with pytest.raises(ApiError):
+                await there.start_kernel()
+            with pytest.raises(ApiError):
+                await AsyncKernel(there, info).execute("x")
+
+
+@pytest.mark.parametrize(
+    "line", ["data: [", "data: []", "data: {}", "data: " + "[" * 100_000, "data: null"]
+)
+def test_an_event_that_is_none_is_an_error_of_the_client(line: str) -> None:
+    reader = EventReader()
+    for each in ("id: x", "event: stream", line):
+        reader.feed(each)
+    with pytest.raises(ApiError, match="no gateway"), operations.understood("http://there/"):
+        reader.feed("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -47,7 +48,8 @@ def started(request_id: str, **changes: Any) -> CellStarted:
 
 
 def finished(request_id: str, **changes: Any) -> CellFinished:
-    reply = RecordedMessage(header={}, content={"status": "ok"})
+    header = {"msg_id": "r", "msg_type": "execute_reply", "session": "k"}
+    reply = RecordedMessage(header=header, content={"status": "ok"})
     fields: dict[str, Any] = {"request_id": request_id, "status": "ok", "reply": reply}
     return CellFinished(**fields | changes)
 
@@ -84,8 +86,16 @@ json_values = st.recursive(
     max_leaves=8,
 )
 json_objects = st.dictionaries(st.text(), json_values, max_size=4)
+headers = st.fixed_dictionaries(
+    {"msg_id": st.text(), "msg_type": st.text(), "session": st.text()},
+    optional={"more": json_values},
+)
 messages = st.builds(
-    RecordedMessage, header=json_objects, metadata=json_objects, content=json_objects
+    RecordedMessage,
+    header=headers,
+    metadata=json_objects,
+    content=json_objects,
+    buffers=st.lists(st.binary().map(lambda part: b64encode(part).decode())).map(tuple),
 )
 events = st.one_of(
     st.builds(
@@ -184,3 +194,22 @@ def test_an_entry_that_is_not_one_is_refused_by_name(change: dict[str, Any], pat
         Entry.from_bytes(json.dumps(data).encode())
 
     assert refused.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"header": {}}, "message.header.msg_id"),
+        ({"header": {"msg_id": "m", "msg_type": 1, "session": "s"}}, "message.header.msg_type"),
+        ({"buffers": ["!"]}, "message.buffers"),
+        ({"content": []}, "content"),
+    ],
+)
+def test_a_stored_message_that_no_client_could_be_sent_is_refused(
+    change: dict[str, Any], path: str
+) -> None:
+    header = {"msg_id": "m", "msg_type": "stream", "session": "s"}
+    data = [{"header": header, "metadata": {}, "content": {}, "buffers": []} | change]
+
+    with pytest.raises(InvalidField, match=path):
+        messages_from_bytes(json.dumps(data).encode())

@@ -48,6 +48,8 @@ def test_nothing_and_empty_values_mean_the_defaults() -> None:
         ("LAMBDA_KERNEL_WORKSPACE", "a*"),
         ("LAMBDA_KERNEL_WORKSPACE", 7),
         ("LAMBDA_KERNEL_WORKSPACE", ["w"]),
+        ("LAMBDA_KERNEL_WORKSPACE", False),
+        ("LAMBDA_KERNEL_FROM", {}),
         ("LAMBDA_KERNEL_PROJECTS", "a,../b"),
         ("LAMBDA_KERNEL_PROJECTS", "a,,b"),
         ("LAMBDA_KERNEL_PROJECTS", "/a"),

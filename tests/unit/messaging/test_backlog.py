@@ -1,5 +1,8 @@
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from kernel_gateway.messaging.backlog import MERGED_CHARACTERS, Backlog, rough_bytes
 from kernel_gateway.messaging.message import OutMessage, new_header
 
@@ -57,3 +60,19 @@ def test_what_waits_is_counted() -> None:
         backlog.add(text("stdout", f"{i}\n"))
     assert len(backlog) == 1
     assert backlog.size_bytes == rough_bytes(backlog.take())
+
+
+nested = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(nested, nested)
+def test_whatever_is_shown_counts_with_all_that_is_in_it(data: Any, metadata: Any) -> None:
+    long = 10_000
+    hidden = [[data, {"a": [{"b": "x" * long}]}], {"c": [10 ** (3 * long)]}]
+    bare = rough_bytes(message("display_data", {"data": {}}))
+    shown = message("display_data", {"data": {"application/json": hidden}, "metadata": metadata})
+
+    assert rough_bytes(shown) > bare + 2 * long

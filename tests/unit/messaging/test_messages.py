@@ -127,6 +127,16 @@ def test_a_search_finds_by_glob_and_drops_duplicates() -> None:
     assert reply["history"] == [(1, 3, ("a=1", None))]
 
 
+@pytest.mark.parametrize("pattern", ["?" * 100_000, "*?" * 5], ids=["long", "stars"])
+def test_a_pattern_that_would_take_for_ever_finds_everything(pattern: str) -> None:
+    view = KernelView(history=[PastInput(count=1, source="a"), PastInput(count=2, source="b")])
+    asked = request("history_request", hist_access_type="search", pattern=pattern * 2)
+
+    reply = reply_content(asked, view)
+
+    assert [source for _, _, source in reply["history"]] == ["a", "b"]
+
+
 def test_the_reply_type_replaces_request() -> None:
     assert reply_type("kernel_info_request") == "kernel_info_reply"
 

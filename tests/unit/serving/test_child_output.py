@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -180,6 +181,17 @@ def test_messages_count_as_what_they_cost_on_their_way() -> None:
     sent = passed([body("display_data", {"data": {"text/plain": "1"}})] * 1000, 100_000)
     shown = [m for m in sent if m.msg_type == "display_data"]
     assert 100 < len(shown) < 200
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**4000, [10**4000] * 10, {"a": {"b": [10**40] * 1000}}],
+    ids=["one", "array", "nested"],
+)
+def test_long_numbers_count_with_their_digits(value: Any) -> None:
+    sent = passed([body("display_data", {"data": {"application/json": value}})] * 100, 100_000)
+    shown = [m for m in sent if m.msg_type == "display_data"]
+    assert 0 < sum(len(json.dumps(m.content)) for m in shown) <= 200_000
 
 
 @given(text=st.text(), cut=st.integers(min_value=0, max_value=20))
