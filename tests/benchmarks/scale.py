@@ -22,6 +22,7 @@ import psutil
 import requests
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.benchmarks import gateway_core
 from tests.benchmarks.rows import Row
 from tests.integration.driver import Gateway, NotebookClient, a_gateway
 
@@ -87,6 +88,7 @@ def _mb(process: psutil.Process) -> float:
 
 def measure(row: Row, folder: Path) -> None:
     """Print the rows, from a gateway with nothing to one with 5,000 kernels."""
+    asyncio.run(gateway_core.endure(row))
     state = folder / "scale"
     with a_gateway(state) as gateway:
         gateway.session().close()
