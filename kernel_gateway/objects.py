@@ -98,6 +98,7 @@ class S3ObjectStore:
             retries={"mode": "standard", "total_max_attempts": 3},
         )
         client = aws.client("s3", config=config, **deployment.client_arguments("s3"))
+        client.meta.events.register_last("before-call.s3", _send_at_once)
         return cls(client, ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="s3"))
 
     async def get(self, bucket: str, key: str) -> StoredObject:
@@ -168,6 +169,11 @@ class S3ObjectStore:
             raise StorageError(f"S3 did not answer for {key}: {error}") from error
 
 
+def _send_at_once(params: dict[str, Any], **_: Any) -> None:
+    """Send a body with its request: to ask leave for it first is a round trip, which boto3 adds."""
+    params["headers"].pop("Expect", None)
+
+
 def translated(error: ClientError, key: str) -> NotFound | PreconditionFailed | StorageError:
     """Return the error of ours that boto3's ``error`` about ``key`` means."""
     code = error.response.get("Error", {}).get("Code", "")
@@ -217,6 +223,7 @@ class MemoryObjectStore:
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
         self.objects.pop((bucket, key), None)
+        self.modified.pop((bucket, key), None)
 
     async def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""

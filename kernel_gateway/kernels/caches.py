@@ -49,6 +49,10 @@ class ManifestCache:
             self._size_bytes -= len(found[1])
 
 
+INPUT_OVERHEAD = 200
+"""What an input takes beside its text, in characters: short ones are many."""
+
+
 @dataclass(slots=True)
 class InputHistory:
     """The inputs of kernels, for history_request; least recently used kernel out first.
@@ -73,13 +77,13 @@ class InputHistory:
         inputs = self._entries.setdefault(kernel_id, [])
         self._entries.move_to_end(kernel_id)
         inputs.append(PastInput(session=session, count=count, source=source))
-        self._characters += len(source)
+        self._characters += _size(source)
         if len(inputs) > self.max_inputs:
-            self._characters -= len(inputs.pop(0).source)
+            self._characters -= _size(inputs.pop(0).source)
         while self._characters > self.max_characters and len(self._entries) > 1:
             self.drop(next(iter(self._entries)))
         while self._characters > self.max_characters:
-            self._characters -= len(inputs.pop(0).source)
+            self._characters -= _size(inputs.pop(0).source)
 
     def of(self, kernel_id: str) -> list[PastInput]:
         """Return the inputs of a kernel, oldest first, as far as they are remembered."""
@@ -87,4 +91,8 @@ class InputHistory:
 
     def drop(self, kernel_id: str) -> None:
         """Forget a kernel."""
-        self._characters -= sum(len(e.source) for e in self._entries.pop(kernel_id, ()))
+        self._characters -= sum(_size(e.source) for e in self._entries.pop(kernel_id, ()))
+
+
+def _size(source: str) -> int:
+    return len(source) + INPUT_OVERHEAD

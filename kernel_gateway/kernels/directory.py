@@ -123,6 +123,7 @@ class Directory:
         if found is None:
             self.kernels.pop(kernel_id, None)
             self._left_out.pop(kernel_id, None)
+            self._services.forget(kernel_id)
             return
         record, etag = found
         if kernel is not None and kernel.etag == etag:

@@ -260,8 +260,7 @@ class Lineage:
 
     def forget(self) -> None:
         """Drop what the shared caches hold of it."""
-        self._services.manifests.drop(self.record.kernel_id)
-        self._services.history.drop(self.record.kernel_id)
+        self._services.forget(self.record.kernel_id)
 
     async def prefetch(self) -> None:
         """Have the head's bytes at hand for the next cell, which then needs no GET for them."""

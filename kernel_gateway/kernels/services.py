@@ -95,6 +95,12 @@ class KernelServices:
         task.add_done_callback(self.tasks.discard)
         return task
 
+    def forget(self, kernel_id: str) -> None:
+        """Remember nothing of a kernel: it is no more, or another gateway's to know."""
+        self.manifests.drop(kernel_id)
+        self.history.drop(kernel_id)
+        self.recorder.forget(kernel_id)
+
     def python_of(self, environment: Environment) -> str:
         """Return the version of the Python that runs an environment's cells."""
         return self.pythons.get(environment.id, OWN_PYTHON)

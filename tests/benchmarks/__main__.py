@@ -1,4 +1,4 @@
-"""Measure the main job beside its peers: `python -m tests.benchmarks`.
+"""Measure the main job beside its peers: `python -m tests.benchmarks`; `... scale`: many of all.
 
 Prints one table; times are milliseconds (p50 unless said), ratios are peer / ours.
 """
@@ -16,7 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks import completing, gateway_core, homes, isolation, state, streaming
+from tests.benchmarks import (
+    completing,
+    gateway_core,
+    homes,
+    isolation,
+    life_cycle,
+    scale,
+    state,
+    streaming,
+)
 from tests.benchmarks.peers import fresh_kernel_s, stock_server
 from tests.benchmarks.rows import row
 from tests.integration.driver import Gateway, NotebookClient, a_gateway
@@ -147,6 +156,10 @@ def many_kernels(gateway: Gateway) -> None:
 def main() -> None:
     """Print the table."""
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores\n")
+    if sys.argv[1:] == ["scale"]:
+        with tempfile.TemporaryDirectory() as name:
+            scale.measure(row, Path(name))
+        return
     asyncio.run(gateway_core.measure(row))
     homes.measure(row)
     with tempfile.TemporaryDirectory() as name:
@@ -157,6 +170,7 @@ def main() -> None:
             completing.measure(row, gateway, stock)
             new_kernels(gateway, stock)
             streaming.measure(row, gateway, stock)
+            life_cycle.measure(row, gateway, stock)
             big_workspaces(gateway)
             many_kernels(gateway)
         homes.pandas(row, folder)

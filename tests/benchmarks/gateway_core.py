@@ -75,19 +75,22 @@ async def execute(kernel: LambdaKernel, code: str = "1+1") -> None:
     kernel.detach(sink)
 
 
-async def measure(row: Callable[..., object]) -> None:
-    """Measure and report line by line: name, value, goals."""
-    store = MemoryObjectStore()
+async def _opened(store: MemoryObjectStore, invoker: InMemoryInvoker) -> KernelRegistry:
     stack = Stack()
     await store.put(stack.overflow, keys.frame_key_key(DIGEST), FRAME_KEY)
-    invoker = InMemoryInvoker(function)
-    registry = await KernelRegistry.open(
+    return await KernelRegistry.open(
         stack=stack,
         handler_digest=DIGEST,
         store=store,
         invoker=invoker,
         environments={"lambda-python": Environment()},
     )
+
+
+async def measure(row: Callable[..., object]) -> None:
+    """Measure and report line by line: name, value, goals."""
+    store, stack, invoker = MemoryObjectStore(), Stack(), InMemoryInvoker(function)
+    registry = await _opened(store, invoker)
 
     async def start() -> LambdaKernel:
         options, _ = KernelOptions.from_env({})
@@ -124,6 +127,27 @@ async def measure(row: Callable[..., object]) -> None:
     row("idle kernel, never used (bytes)", f"{(fresh - before) / KERNELS:.0f}", "goal <= 2048")
     row("idle kernel, used, out of the caches (bytes)", f"{(used - before) / KERNELS:.0f}")
     row("  tasks, processes and descriptors of idle kernels", f"{len(asyncio.all_tasks()) - 1}")
+    await registry.close()
+
+
+async def endure(row: Callable[..., object], cells: int = 10_000) -> None:
+    """Run many cells of kernels that come and go; report what is held after each fifth."""
+    store, invoker = MemoryObjectStore(), InMemoryInvoker(function)
+    registry = await _opened(store, invoker)
+    tracemalloc.start()
+    for part in range(1, 6):
+        for _ in range(cells // 500):
+            options, _ = KernelOptions.from_env({})
+            owner = Identity(user="u1")
+            kernel = await registry.start(owner, spec_name="lambda-python", options=options)
+            for _ in range(100):
+                await execute(kernel)
+            await registry.shutdown(kernel.kernel_id)
+        invoker.payloads.clear()
+        held = await _held(registry, store, Stack())
+        name = f"held after {part * cells // 5:,} cells, Lambda and S3 in memory (kB)"
+        row(name, f"{held / 1000:.0f}", f"tasks {len(asyncio.all_tasks()) - 1}")
+    tracemalloc.stop()
     await registry.close()
 
 

@@ -7,7 +7,7 @@ import base64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_gateway.kernels.caches import InputHistory, ManifestCache
+from kernel_gateway.kernels.caches import INPUT_OVERHEAD, InputHistory, ManifestCache
 from lambda_kernel.contract.invocation import INLINE_MANIFEST_BYTES, Head
 
 HEAD = Head(seq=1, digest="a" * 64)
@@ -43,14 +43,27 @@ def test_manifests_never_hold_more_than_allowed(puts: list[tuple[str, int]]) -> 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.text(max_size=40))))
 def test_history_never_holds_more_than_allowed(adds: list[tuple[str, str]]) -> None:
-    history = InputHistory(max_characters=50, max_inputs=4, max_input_characters=30)
+    limit = 50 + 4 * INPUT_OVERHEAD
+    history = InputHistory(max_characters=limit, max_inputs=3, max_input_characters=30)
     for count, (kernel_id, source) in enumerate(adds):
         history.add(kernel_id, count, source)
         held = [entry for each in "abc" for entry in history.of(each)]
-        assert sum(len(entry.source) for entry in held) == history._characters <= 50
-        assert all(len(history.of(each)) <= 4 for each in "abc")
+        sizes = [len(entry.source) + INPUT_OVERHEAD for entry in held]
+        assert sum(sizes) == history._characters <= limit
+        assert all(len(history.of(each)) <= 3 for each in "abc")
         if len(source) <= 30:
             assert history.of(kernel_id)[-1].source == source
+
+
+def test_many_short_inputs_of_many_kernels_are_bounded_too() -> None:
+    history = InputHistory(max_characters=100 * INPUT_OVERHEAD)
+    kernel_ids = [str(i) for i in range(50)]
+
+    for kernel_id in kernel_ids:
+        for count in range(10):
+            history.add(kernel_id, count, "1")
+
+    assert 90 <= sum(len(history.of(each)) for each in kernel_ids) <= 100
 
 
 def test_a_forgotten_kernel_leaves_nothing() -> None:
