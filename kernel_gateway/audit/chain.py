@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kernel_gateway.audit.envelopes import payload_of
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField, decode, encode
 
-SCHEMA = 1
-ACCEPTED_SCHEMAS = (1,)
+SCHEMA = 2
+ACCEPTED_SCHEMAS = (1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +164,8 @@ class Entry:
     Attributes:
         kernel_id: whose journal it is.
         number: its place, from 1.
-        previous: SHA-256 (hex) of the stored bytes of the entry before it, "" for the first.
+        previous: SHA-256 (hex) of the bytes of the entry before it, "" for the first: of what is
+            signed, not of its envelope, so that an entry which is signed again keeps its place.
         epoch: of the kernel's record when it was written.
         time: when, by the gateway's clock; ISO 8601, UTC.
         event: what happened.
@@ -177,7 +179,7 @@ class Entry:
     event: Event
 
     def to_bytes(self) -> bytes:
-        """Return the stored form, JSON in ASCII."""
+        """Return what is signed and stored, JSON in ASCII."""
         data = {
             "schema": SCHEMA,
             "kernel_id": self.kernel_id,
@@ -247,7 +249,7 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
 
     Args:
         kernel_id: whose it must be.
-        stored: the bytes of its objects, from number 1 on.
+        stored: the bytes of its objects, from number 1 on; signatures are not looked at.
 
     Raises:
         BrokenChain: one is not an entry of this kernel, or does not follow the one before it.
@@ -256,7 +258,8 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
     previous, epoch = "", 0
     for number, each in enumerate(stored, 1):
         try:
-            entry = Entry.from_bytes(each)
+            payload = payload_of(each)
+            entry = Entry.from_bytes(payload)
         except InvalidField as problem:
             raise BrokenChain(f"entry {number} cannot be read: {problem}") from problem
         if entry.kernel_id != kernel_id:
@@ -267,7 +270,7 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
             raise BrokenChain(f"entry {number} does not follow entry {number - 1}")
         if entry.epoch < epoch:
             raise BrokenChain(f"entry {number} has an older epoch than entry {number - 1}")
-        previous, epoch = digest_of(each), epoch_after(entry)
+        previous, epoch = digest_of(payload), epoch_after(entry)
         entries.append(entry)
     return entries
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from kernel_gateway.audit import chain
 from kernel_gateway.audit.chain import CellFinished, Entry, Event, RecordedMessage
+from kernel_gateway.audit.envelopes import NoSealer, Sealer, payload_of
 from kernel_gateway.errors import GatewayError, NotFound, PreconditionFailed, StorageError
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import keys
@@ -64,6 +65,7 @@ class Journal:
         "_digest",
         "_epoch",
         "_kernel_id",
+        "_sealer",
         "_store",
         "_waiting",
         "_writing",
@@ -71,7 +73,15 @@ class Journal:
         "number",
     )
 
-    def __init__(self, store: ObjectStore, bucket: str, kernel_id: str, *, is_new: bool) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        bucket: str,
+        kernel_id: str,
+        *,
+        is_new: bool,
+        sealer: Sealer | None = None,
+    ) -> None:
         """Take the journal of a kernel.
 
         Args:
@@ -79,10 +89,12 @@ class Journal:
             bucket: the records bucket.
             kernel_id: whose it is.
             is_new: there is nothing in it; else that is found out by the first call.
+            sealer: signs entries; None = they are not signed.
         """
         self._store = store
         self._bucket = bucket
         self._kernel_id = kernel_id
+        self._sealer = sealer or NoSealer()
         self._digest = ""
         self._epoch = 0
         self._writing: asyncio.Task[None] | None = None
@@ -209,9 +221,9 @@ class Journal:
                 time=waiting.time,
                 event=await self._with_blob(waiting.event),
             )
-            stored = entry.to_bytes()
-            if await self._put(number, stored):
-                self.number, self._digest = number, chain.digest_of(stored)
+            payload = entry.to_bytes()
+            if await self._put(number, await self._sealer.seal(payload)):
+                self.number, self._digest = number, chain.digest_of(payload)
                 self._epoch = chain.epoch_after(entry)
                 return number
             self.number = None
@@ -258,7 +270,8 @@ class Journal:
             stored = (
                 await self._store.get(self._bucket, keys.journal_key(self._kernel_id, number))
             ).body
-            entry = Entry.from_bytes(stored)
+            payload = payload_of(stored)
+            entry = Entry.from_bytes(payload)
         except (NotFound, InvalidField) as problem:
             raise UnreadableJournal(
                 f"entry {number} of the journal of kernel {self._kernel_id}: {problem}"
@@ -267,4 +280,4 @@ class Journal:
             raise UnreadableJournal(
                 f"entry {number} of the journal of kernel {self._kernel_id} is another's"
             )
-        return entry, chain.digest_of(stored)
+        return entry, chain.digest_of(payload)

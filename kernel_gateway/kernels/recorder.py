@@ -21,6 +21,7 @@ from kernel_gateway.audit.chain import (
     KernelRestarted,
     SessionClosed,
 )
+from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError
@@ -40,12 +41,20 @@ class CellRecorder:
         store: S3.
         bucket: the records bucket.
         now: the time, aware.
+        sealer: signs entries; None = they are not signed.
     """
 
-    def __init__(self, store: ObjectStore, bucket: str, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        bucket: str,
+        now: Callable[[], datetime],
+        sealer: Sealer | None = None,
+    ) -> None:
         self._store = store
         self._bucket = bucket
         self._now = now
+        self._sealer = sealer
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -53,9 +62,13 @@ class CellRecorder:
         """Return the journal of a kernel; ``is_new``: nobody has written to it."""
         found = self._journals.get(kernel_id)
         if found is None:
-            found = Journal(self._store, self._bucket, kernel_id, is_new=is_new)
+            found = self.opened(kernel_id, is_new=is_new)
             self._journals[kernel_id] = found
         return found
+
+    def opened(self, kernel_id: str, *, is_new: bool = False) -> Journal:
+        """Return a journal that is not kept: of a kernel that may have ended long ago."""
+        return Journal(self._store, self._bucket, kernel_id, is_new=is_new, sealer=self._sealer)
 
     def forget(self, kernel_id: str) -> None:
         """Know nothing of a journal that another gateway may have written to."""
