@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kernel_gateway.audit.envelopes import payload_of
+from kernel_gateway.audit.envelopes import Envelope, payload_of
+from kernel_gateway.audit.facts import EndFacts, HandlerFacts, StartFacts
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField, decode, encode
@@ -42,6 +43,8 @@ class Outputs:
         is_complete: False where a gateway ended before it had stored them.
         messages: they themselves; empty where they are in ``blob``.
         blob: SHA-256 (hex) of the object that holds them, see `messages_to_bytes`; None = inline.
+        view: digests of the outputs that a notebook shows of them, see `audit.view`; None in what
+            an earlier version wrote.
     """
 
     count: int = 0
@@ -49,6 +52,7 @@ class Outputs:
     is_complete: bool = True
     messages: tuple[RecordedMessage, ...] = ()
     blob: str | None = None
+    view: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,7 @@ class CellStarted:
         execution_count: the number that it shows.
         timeout_s: how long it may run.
         header, metadata, content: the request, as the client sent it.
+        gateway: who asked, and what the cell runs in; None in what an earlier version wrote.
     """
 
     request_id: str
@@ -72,11 +77,18 @@ class CellStarted:
     header: dict[str, Any]
     metadata: dict[str, Any] = field(default_factory=dict)
     content: dict[str, Any]
+    gateway: StartFacts | None = None
 
     @property
     def is_cell(self) -> bool:
         """Whether it is an execute_request."""
         return self.header.get("msg_type") == "execute_request"
+
+    @property
+    def source(self) -> str:
+        """The code of a cell, "" of a comm message."""
+        found = self.content.get("code")
+        return found if isinstance(found, str) else ""
 
     @property
     def msg_id(self) -> str:
@@ -106,7 +118,8 @@ class CellFinished:
         head: its commit, None where it did not commit.
         adopted: the outcome comes from the commit, not from the response.
         reply: its execute_reply; None for a comm message, which has none.
-        outputs: what it published.
+        outputs: what it published; as the child says.
+        gateway, handler: what these two say of the cell, None where they say nothing.
     """
 
     request_id: str
@@ -116,6 +129,8 @@ class CellFinished:
     adopted: bool = False
     reply: RecordedMessage | None = None
     outputs: Outputs = field(default_factory=Outputs)
+    gateway: EndFacts | None = None
+    handler: HandlerFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +238,15 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignedEntry:
+    """An entry, the SHA-256 (hex) of its bytes, and the envelope that holds these."""
+
+    entry: Entry
+    digest: str
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Envelope:
     schema: int
     kernel_id: str
@@ -285,6 +309,18 @@ def incomplete(entries: Iterable[Entry]) -> list[CellStarted]:
         elif isinstance(event, CellFinished):
             open_cells.pop(event.request_id, None)
     return list(open_cells.values())
+
+
+def belongs(entry: Entry, group: Sequence[Entry]) -> bool:
+    """Return whether an entry is about the cell (or comm message) that ``group`` begins with."""
+    event = entry.event
+    return (
+        bool(group)
+        and isinstance(first := group[0].event, CellStarted)
+        and isinstance(event, CellFinished | CellInterrupted)
+        and event.request_id == first.request_id
+        and not isinstance(group[-1].event, CellFinished)
+    )
 
 
 def messages_to_bytes(messages: Iterable[RecordedMessage]) -> bytes:

@@ -13,8 +13,16 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
 from kernel_gateway.audit import chain
-from kernel_gateway.audit.chain import CellFinished, Entry, Event, RecordedMessage
-from kernel_gateway.audit.envelopes import NoSealer, Sealer, payload_of
+from kernel_gateway.audit.chain import (
+    CellFinished,
+    Entry,
+    Event,
+    Outputs,
+    RecordedMessage,
+    SignedEntry,
+)
+from kernel_gateway.audit.envelopes import Envelope, NoSealer, Sealer
+from kernel_gateway.audit.view import output_digest, shown_outputs
 from kernel_gateway.errors import GatewayError, NotFound, PreconditionFailed, StorageError
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import keys
@@ -171,7 +179,25 @@ class Journal:
 
     async def entry_alone(self, number: int) -> Entry:
         """Return an entry, without messages that are in an object of their own; as `entry`."""
-        return (await self._stored(number))[0]
+        return (await self.signed(number)).entry
+
+    async def blob(self, digest: str) -> bytes:
+        """Return the object that holds a cell's messages (raises StorageError)."""
+        try:
+            stored = (await self._store.get(self._bucket, keys.audit_blob_key(digest))).body
+        except NotFound as problem:
+            raise UnreadableJournal(f"the stored output {digest}: {problem}") from problem
+        if chain.digest_of(stored) != digest:
+            raise UnreadableJournal(f"the stored output {digest} is not what was recorded")
+        return stored
+
+    async def messages(self, outputs: Outputs) -> tuple[RecordedMessage, ...]:
+        """Return what a cell published, from where it is (raises StorageError)."""
+        return outputs.messages if outputs.blob is None else await self._blob(outputs.blob)
+
+    async def signed(self, number: int) -> SignedEntry:
+        """Return an entry as it is stored, without messages that are elsewhere; as `entry`."""
+        return (await self._stored(number))[2]
 
     async def newest_first(self) -> AsyncIterator[Entry]:
         """Yield the entries from the newest on, without messages that are elsewhere.
@@ -190,7 +216,7 @@ class Journal:
             if name.isascii() and name.isdigit():
                 number = max(number, int(name))
         if number:
-            entry, self._digest = await self._stored(number)
+            entry, self._digest, _ = await self._stored(number)
             self._epoch = chain.epoch_after(entry)
         self.number = number
 
@@ -247,30 +273,27 @@ class Journal:
     async def _with_blob(self, event: Event) -> Event:
         if not isinstance(event, CellFinished):
             return event
-        outputs = event.outputs
-        stored = await asyncio.to_thread(chain.messages_to_bytes, outputs.messages)
-        if len(stored) <= INLINE_BYTES:
-            return event
-        digest = chain.digest_of(stored)
-        await self._store.put(self._bucket, keys.audit_blob_key(digest), stored, is_checked=True)
-        return replace(event, outputs=replace(outputs, messages=(), blob=digest))
+        outputs, stored = await asyncio.to_thread(_prepared, event.outputs)
+        if outputs.blob is not None:
+            key = keys.audit_blob_key(outputs.blob)
+            await self._store.put(self._bucket, key, stored, is_checked=True)
+        return replace(event, outputs=outputs)
 
     async def _blob(self, digest: str) -> tuple[RecordedMessage, ...]:
+        stored = await self.blob(digest)
         try:
-            stored = (await self._store.get(self._bucket, keys.audit_blob_key(digest))).body
-            if chain.digest_of(stored) != digest:
-                raise UnreadableJournal(f"the stored output {digest} is not what was recorded")
             return await asyncio.to_thread(chain.messages_from_bytes, stored)
-        except (NotFound, InvalidField) as problem:
+        except InvalidField as problem:
             raise UnreadableJournal(f"the stored output {digest}: {problem}") from problem
 
-    async def _stored(self, number: int) -> tuple[Entry, str]:
-        """Return an entry and the digest of its bytes."""
+    async def _stored(self, number: int) -> tuple[Entry, str, SignedEntry]:
+        """Return an entry, the digest of its bytes, and it with its envelope."""
         try:
             stored = (
                 await self._store.get(self._bucket, keys.journal_key(self._kernel_id, number))
             ).body
-            payload = payload_of(stored)
+            envelope = Envelope.around(stored)
+            payload = envelope.payload_bytes
             entry = Entry.from_bytes(payload)
         except (NotFound, InvalidField) as problem:
             raise UnreadableJournal(
@@ -280,4 +303,14 @@ class Journal:
             raise UnreadableJournal(
                 f"entry {number} of the journal of kernel {self._kernel_id} is another's"
             )
-        return entry, chain.digest_of(payload)
+        digest = chain.digest_of(payload)
+        return entry, digest, SignedEntry(entry=entry, digest=digest, envelope=envelope)
+
+
+def _prepared(outputs: Outputs) -> tuple[Outputs, bytes]:
+    """Return outputs as an entry holds them, and the bytes of their messages."""
+    stored = chain.messages_to_bytes(outputs.messages)
+    blob = chain.digest_of(stored) if len(stored) > INLINE_BYTES else None
+    view = tuple(map(output_digest, shown_outputs(outputs.messages, blob)))
+    messages = outputs.messages if blob is None else ()
+    return replace(outputs, messages=messages, blob=blob, view=view), stored

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -22,9 +22,11 @@ from kernel_gateway.audit.chain import (
     SessionClosed,
 )
 from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError
+from kernel_gateway.kernels.evidence import end_facts, handler_facts
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
 from kernel_gateway.messaging.message import InMessage, utc_text
@@ -75,7 +77,11 @@ class CellRecorder:
         self._journals.pop(kernel_id, None)
 
     async def started(
-        self, record: KernelRecord, invocation: Invocation, request: InMessage
+        self,
+        record: KernelRecord,
+        invocation: Invocation,
+        request: InMessage,
+        facts: StartFacts,
     ) -> None:
         """Record that a cell is about to be sent.
 
@@ -92,6 +98,7 @@ class CellRecorder:
             header=request.header,
             metadata=request.metadata,
             content=request.content,
+            gateway=facts,
         )
         await self.journal(record.kernel_id).append(event, **self._stamp(record))
 
@@ -101,6 +108,7 @@ class CellRecorder:
         invocation: Invocation,
         settled: Settled,
         said: Transcript,
+        timings_ms: Mapping[str, float],
         on_written: Callable[[], object],
     ) -> None:
         """Record how a cell ended, after its reply; the next cell waits until it is durable.
@@ -110,9 +118,10 @@ class CellRecorder:
             invocation: which cell.
             settled: how it ended.
             said: what clients were told; once the journal has it, it is to be read there.
+            timings_ms: duration per step.
             on_written: called then.
         """
-        event = _finished(invocation.request_id, settled, said)
+        event = _finished(invocation.request_id, settled, said, timings_ms)
 
         def written(number: int) -> None:
             said.move_to_journal(number)
@@ -128,7 +137,7 @@ class CellRecorder:
         Raises:
             GatewayError: it cannot be recorded.
         """
-        event = _finished(started.request_id, settled, said)
+        event = _finished(started.request_id, settled, said, {})
         outputs = replace(event.outputs, is_complete=False)
         status = event.status if settled.committed else "lost"
         event = replace(event, outputs=outputs, status=status)
@@ -181,7 +190,9 @@ class CellRecorder:
         return {"epoch": record.epoch, "time": utc_text(self._now())}
 
 
-def _finished(request_id: str, settled: Settled, said: Transcript) -> CellFinished:
+def _finished(
+    request_id: str, settled: Settled, said: Transcript, timings_ms: Mapping[str, float]
+) -> CellFinished:
     # A comm message has no reply.
     failed = settled.trouble is not None or (
         said.reply is not None and said.reply.content.get("status") != "ok"
@@ -194,6 +205,8 @@ def _finished(request_id: str, settled: Settled, said: Transcript) -> CellFinish
         adopted=settled.adopted,
         reply=None if said.reply is None else recorded(said.reply),
         outputs=recorded_outputs(said),
+        gateway=end_facts(settled, timings_ms),
+        handler=handler_facts(settled),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.journal import Journal
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
 from kernel_gateway.environments.environment import Environment
@@ -297,6 +298,10 @@ class KernelRegistry:
     async def interrupt(self, kernel_id: str) -> None:
         """Interrupt the running cell of the kernel (raises NotFound, StorageError)."""
         await self.get(kernel_id).interrupt()
+
+    def past_journal(self, kernel_id: str) -> Journal:
+        """Return the journal of a kernel that is known no more."""
+        return self._services.recorder.opened(kernel_id)
 
     def waiting(self, environment: Environment) -> int:
         """Return how many cells of this environment wait for a free container."""
