@@ -32,8 +32,9 @@ class _TrailHandler(GatewayHandler):
             kernel = self.visible_kernel(kernel_id)
         except NotFound as unknown:
             return await self._ended(kernel_id, unknown)
-        if kernel.is_held:
-            await kernel.settle_past()
+        if not kernel.is_held:
+            return self.registry.past_journal(kernel_id)
+        await kernel.settle_past()
         return kernel.journal
 
     async def _ended(self, kernel_id: str, unknown: NotFound) -> Journal:
