@@ -163,7 +163,7 @@ async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
     keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
     file = Path(options.trail)
     with TemporaryDirectory() as folder:
-        is_file = file.is_file() or file.suffix == ".ipynb"
+        is_file = trails.is_file(file)
         if is_file and not options.journal:
             report = await asyncio.to_thread(trails.verified_file, file, keys)
         else:

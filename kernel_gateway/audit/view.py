@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from kernel_gateway.audit.chain import RecordedMessage
@@ -36,17 +37,8 @@ def shown_outputs(messages: Iterable[RecordedMessage], blob: str | None) -> list
         messages: all of the cell's.
         blob: digest of the object that holds them, where there is one; to it a large output refers.
     """
-    sent = (
-        OutMessage(
-            channel="iopub",
-            header=each.header,
-            parent_header={},
-            metadata=each.metadata,
-            content=each.content,
-        )
-        for each in messages
-    )
-    return [_shown(index, output, blob) for index, output in enumerate(outputs_of(sent))]
+    shown = outputs_of(_valid_messages(messages))
+    return [_shown(index, output, blob) for index, output in enumerate(shown)]
 
 
 def output_digest(output: Mapping[str, Any]) -> str:
@@ -72,8 +64,63 @@ def plain_text(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _shown(index: int, output: dict[str, Any], blob: str | None) -> dict[str, Any]:
-    valid = _valid(output)
+def _valid_messages(messages: Iterable[RecordedMessage]) -> Iterator[OutMessage]:
+    """Yield messages whose content a notebook can hold, text that follows itself as one."""
+    for (kind, name), group in groupby(messages, _stream_name):
+        if kind == "stream":
+            text = "".join(_text(each.content.get("text")) for each in group)
+            yield _message(kind, {"name": name, "text": text})
+            continue
+        for each in group:
+            valid = _VALID.get(kind)
+            yield _message(kind, each.content if valid is None else valid(each.content))
+
+
+def _stream_name(message: RecordedMessage) -> tuple[str, str]:
+    kind = str(message.header.get("msg_type"))
+    name = message.content.get("name") if kind == "stream" else ""
+    return kind, name if name in ("stderr", "") else "stdout"
+
+
+def _message(kind: str, content: dict[str, Any]) -> OutMessage:
+    header = {"msg_type": kind}
+    return OutMessage(
+        channel="iopub", header=header, parent_header={}, metadata={}, content=content
+    )
+
+
+def _valid_error(content: Mapping[str, Any]) -> dict[str, Any]:
+    lines = content.get("traceback")
+    return {
+        "ename": _text(content.get("ename")),
+        "evalue": _text(content.get("evalue")),
+        "traceback": [_text(line) for line in lines] if isinstance(lines, list) else [],
+    }
+
+
+def _valid_display(content: Mapping[str, Any]) -> dict[str, Any]:
+    data, metadata = content.get("data"), content.get("metadata")
+    count = content.get("execution_count")
+    return {
+        "data": {
+            _text(mime): _plain(value) if _is_json(mime) else _text(value)
+            for mime, value in (data.items() if isinstance(data, dict) else ())
+        },
+        "metadata": _plain(metadata) if isinstance(metadata, dict) else {},
+        "execution_count": count if type(count) is int and count >= 0 else None,
+        "transient": content.get("transient"),
+    }
+
+
+_VALID: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "error": _valid_error,
+    "display_data": _valid_display,
+    "execute_result": _valid_display,
+    "update_display_data": _valid_display,
+}
+
+
+def _shown(index: int, valid: dict[str, Any], blob: str | None) -> dict[str, Any]:
     if blob is None:
         return valid
     size_bytes = len(json.dumps(valid))
@@ -92,39 +139,6 @@ def _shown(index: int, output: dict[str, Any], blob: str | None) -> dict[str, An
     text = begin[:PREVIEW_CHARACTERS] if isinstance(begin, str) else ", ".join(sorted(data)[:20])
     shown = {"data": {"text/plain": text + note}, "metadata": {}}
     return {**valid, **shown}
-
-
-def _valid(output: dict[str, Any]) -> dict[str, Any]:
-    """Return what a child has sent in the form that notebooks must have."""
-    kind = output["output_type"]
-    if kind == "stream":
-        name = output.get("name")
-        return {
-            "output_type": kind,
-            "name": name if name in ("stdout", "stderr") else "stdout",
-            "text": _text(output.get("text")),
-        }
-    if kind == "error":
-        lines = output.get("traceback")
-        return {
-            "output_type": kind,
-            "ename": _text(output.get("ename")),
-            "evalue": _text(output.get("evalue")),
-            "traceback": [_text(line) for line in lines] if isinstance(lines, list) else [],
-        }
-    data, metadata = output.get("data"), output.get("metadata")
-    made = {
-        "output_type": kind,
-        "data": {
-            _text(mime): _plain(value) if _is_json(mime) else _text(value)
-            for mime, value in (data.items() if isinstance(data, dict) else ())
-        },
-        "metadata": _plain(metadata) if isinstance(metadata, dict) else {},
-    }
-    if kind == "execute_result":
-        count = output.get("execution_count")
-        made["execution_count"] = count if type(count) is int and count >= 0 else None
-    return made
 
 
 def _joined(value: object) -> object:

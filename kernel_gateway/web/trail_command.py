@@ -60,6 +60,11 @@ def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool
     return f"wrote {output}{more}"
 
 
+def is_file(path: Path) -> bool:
+    """Return whether a file is meant, not a kernel's id."""
+    return path.suffix == ".ipynb" or path.is_file()
+
+
 def verified_file(path: Path, keys: Mapping[str, Key]) -> Report:
     """Return what a file proves (raises ConfigError, NotATrail)."""
     try:
@@ -104,8 +109,10 @@ def shown(report: Report) -> str:
     if report.problems:
         first = report.problems[0]
         lines.append(f"TAMPERED: {_where(first.cell)}: {first.kind}: {first.text}")
-        for more in report.problems[1:SHOWN_PROBLEMS]:
-            lines.append(f"  also {_where(more.cell)}: {more.kind}: {more.text}")
+        lines += [
+            f"  also {_where(more.cell)}: {more.kind}: {more.text}"
+            for more in report.problems[1:SHOWN_PROBLEMS]
+        ]
         left = len(report.problems) - SHOWN_PROBLEMS
         lines += [f"  and {left} more"] if left > 0 else []
     else:
