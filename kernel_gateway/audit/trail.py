@@ -58,7 +58,6 @@ async def trail_chunks(journal: Journal) -> AsyncIterator[str]:
     Raises:
         StorageError: S3 does not answer, or something is missing there.
     """
-    await journal.flush()
     last_number = await journal.open()
     if not last_number:
         yield json.dumps({"cells": [], **_ending(None, None)})

@@ -10,7 +10,7 @@ import json
 from kernel_gateway.audit.chain import CellFinished, CellStarted
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.trail import trail_chunks
-from kernel_gateway.errors import NotFound
+from kernel_gateway.errors import GatewayError, NotFound
 from kernel_gateway.kernels.identity import Identity, may_see
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from lambda_kernel.contract import names
@@ -35,6 +35,8 @@ class _TrailHandler(GatewayHandler):
         if not kernel.is_held:
             return self.registry.past_journal(kernel_id)
         await kernel.settle_past()
+        # What a cell has just said is on its way there.
+        await kernel.journal.flush()
         return kernel.journal
 
     async def _ended(self, kernel_id: str, unknown: NotFound) -> Journal:
@@ -67,9 +69,16 @@ class TrailHandler(_TrailHandler):
         journal = await self._journal(kernel_id)
         self.set_header("Content-Type", "application/x-ipynb+json")
         self.set_header("Content-Disposition", f'attachment; filename="{kernel_id}.ipynb"')
-        async for chunk in trail_chunks(journal):
-            self.write(chunk)
-            await self.flush()
+        try:
+            async for chunk in trail_chunks(journal):
+                self.write(chunk)
+                await self.flush()
+        except GatewayError:
+            stream = getattr(self.request.connection, "stream", None)
+            if self._headers_written and stream is not None:
+                # An answer that ends in order would be taken for a whole trail.
+                stream.close()
+            raise
         self.finish(set_content_type="application/x-ipynb+json")
 
 
@@ -80,7 +89,6 @@ class TrailHeadHandler(_TrailHandler):
     async def get(self, kernel_id: str) -> None:
         """Answer number and digest of the newest entry."""
         journal = await self._journal(kernel_id)
-        await journal.flush()
         number = await journal.open()
         digest = (await journal.signed(number)).digest if number else ""
         self.finish(json.dumps({"kernel_id": kernel_id, "number": number, "digest": digest}))

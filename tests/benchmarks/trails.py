@@ -76,11 +76,16 @@ def main() -> None:
         size = f"{len(answer.content) / 1e6:.1f} MB"
         row("export of 1,000 cells (s)", f"{export_s:.2f}", "goal <= 3", size)
         keys = KeyFolder(gateway.state_dir).keys()
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         report = verify(read_trail(answer.content), keys)
-        verify_s = time.perf_counter() - began
+        verify_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
         assert report.exit_code == OK, report.problems
-        row("verification of 1,000 cells (s)", f"{verify_s:.2f}", "goal <= 1.5")
+        row(
+            "verification of 1,000 cells (s)",
+            f"{verify_s:.2f}",
+            "goal <= 1.5",
+            f"CPU {cpu_s:.2f} s",
+        )
 
 
 if __name__ == "__main__":
