@@ -21,7 +21,7 @@ from kernel_gateway.audit.chain import (
     RecordedMessage,
     SignedEntry,
 )
-from kernel_gateway.audit.envelopes import Envelope, NoSealer, Sealer
+from kernel_gateway.audit.envelopes import Envelope, NoSealer, Sealer, payload_of
 from kernel_gateway.audit.view import output_digest, shown_outputs
 from kernel_gateway.errors import GatewayError, NotFound, PreconditionFailed, StorageError
 from kernel_gateway.objects import ObjectStore
@@ -248,7 +248,7 @@ class Journal:
                 event=await self._with_blob(waiting.event),
             )
             payload = entry.to_bytes()
-            if await self._put(number, await self._sealer.seal(payload)):
+            if await self._put(number, payload):
                 self.number, self._digest = number, chain.digest_of(payload)
                 self._epoch = chain.epoch_after(entry)
                 return number
@@ -260,15 +260,22 @@ class Journal:
             "gateway: use the kernel there, or try again"
         )
 
-    async def _put(self, number: int, stored: bytes) -> bool:
+    async def _put(self, number: int, payload: bytes) -> bool:
         """Create an entry; return whether it is there as we want it."""
         key = keys.journal_key(self._kernel_id, number)
+        stored = await self._sealer.seal(payload)
         try:
             await self._store.put(self._bucket, key, stored, if_absent=True, is_checked=True)
         except PreconditionFailed:
-            # Our own write, whose answer was lost, is no other's.
-            return (await self._store.get(self._bucket, key)).body == stored
+            # Our own write, whose answer was lost, is no other's; its signature may differ.
+            return await self._holds(key, payload)
         return True
+
+    async def _holds(self, key: str, payload: bytes) -> bool:
+        try:
+            return payload_of((await self._store.get(self._bucket, key)).body) == payload
+        except InvalidField:
+            return False
 
     async def _with_blob(self, event: Event) -> Event:
         if not isinstance(event, CellFinished):

@@ -68,11 +68,14 @@ def is_file(path: Path) -> bool:
 def verified_file(path: Path, keys: Mapping[str, Key]) -> Report:
     """Return what a file proves (raises ConfigError, NotATrail)."""
     try:
-        return verify(read_trail(_bounded(path)), keys)
+        trail = read_trail(_bounded(path))
+        report = verify(trail, keys)
+        _check_blobs(trail, path.parent, report)
     except OSError as problem:
         raise ConfigError(f"{path}: {problem.strerror}") from problem
     except NotATrail as problem:
         raise NotATrail(f"{path}: {problem}") from problem
+    return report
 
 
 def against_journal(endpoint: Endpoint, report: Report, kernel_id: str | None) -> None:
@@ -202,6 +205,18 @@ def _fetch_blobs(client: RestClient, kernel_id: str, trail: TrailFile, folder: P
             raise ApiError(f"entry {number}: what the gateway sent is not what was recorded")
         count += 1
     return count
+
+
+def _check_blobs(trail: TrailFile, folder: Path, report: Report) -> None:
+    """Note blobs beside a trail that are not what was recorded; they need not be there."""
+    for number, digest in _blobs(trail):
+        path = folder / blob_reference(digest)
+        if path.is_file():
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            if found != digest:
+                text = f"{blob_reference(digest)} is not what entry {number} names"
+                report.add("blob-changed", None, text)
 
 
 def _blobs(trail: TrailFile) -> list[tuple[int, str]]:

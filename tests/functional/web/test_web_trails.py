@@ -99,6 +99,8 @@ async def test_a_trail_is_exported_with_blobs_and_compared(
     assert report.exit_code == UNPROVEN
     assert "not signed" in shown(report)
     assert report.head_number == 4
+    await asyncio.to_thread(blob.write_text, "other")
+    assert [problem.kind for problem in verified_file(output, {}).problems] == ["blob-changed"]
 
 
 async def test_an_export_that_fails_leaves_no_file(gateway: WebGateway, tmp_path: Path) -> None:
