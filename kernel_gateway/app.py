@@ -216,6 +216,7 @@ def _garbage_collector(
 async def _kernels(
     settings: Settings, deployment: Deployment, store: ObjectStore
 ) -> KernelRegistry:
+    from kernel_gateway.audit.key_folder import open_sealer
     from kernel_gateway.dispatch.lambda_invoker import LambdaInvoker
     from kernel_gateway.environments.python_version import versions_of
     from kernel_gateway.kernels.lease import ReplicaSettings
@@ -224,6 +225,7 @@ async def _kernels(
 
     timeouts_s = {float(e.timeout_s) for e in settings.environments.values()}
     invoker = await asyncio.to_thread(LambdaInvoker.create, deployment, timeouts_s=timeouts_s)
+    sealer = await asyncio.to_thread(open_sealer, settings.state_dir, settings.signing_key)
     return await KernelRegistry.open(
         stack=deployment.stack,
         handler_digest=deployment.handler_digest,
@@ -232,6 +234,7 @@ async def _kernels(
         environments=settings.environments,
         settings=KernelSettings(question_wait_s=settings.question_wait_s),
         pythons=await versions_of(settings.environments.values()),
+        sealer=sealer,
         replica_settings=ReplicaSettings(
             replica_id=own_replica_id(settings.state_dir),
             url=settings.replica_url,
@@ -273,5 +276,11 @@ async def _closed_in_time(close: Callable[[], Awaitable[None]]) -> None:
 
 
 def _import_server() -> None:
-    for name in ("web.server", "web.handlers", "dispatch.lambda_invoker", "kernels.registry"):
+    for name in (
+        "web.server",
+        "web.handlers",
+        "dispatch.lambda_invoker",
+        "kernels.registry",
+        "audit.key_folder",
+    ):
         importlib.import_module(f"kernel_gateway.{name}")

@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -145,6 +146,45 @@ async def _gc(options: argparse.Namespace, extra: list[str]) -> int:
         from kernel_gateway.web.garbage_command import collect
 
         print(await asyncio.to_thread(collect, endpoint, dry_run=options.dry_run))  # noqa: T201
+    return 0
+
+
+async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
+    from kernel_gateway.web import trail_command as trails
+
+    if options.action == "export":
+        output: Path = options.output or Path(f"{options.kernel}.ipynb")
+        async with _some_gateway(options) as endpoint:
+            text = await asyncio.to_thread(
+                trails.export, endpoint, options.kernel, output, with_blobs=options.with_blobs
+            )
+        print(text)  # noqa: T201
+        return 0
+    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
+    file = Path(options.trail)
+    with TemporaryDirectory() as folder:
+        is_file = trails.is_file(file)
+        if is_file and not options.journal:
+            report = await asyncio.to_thread(trails.verified_file, file, keys)
+        else:
+            async with _some_gateway(options) as endpoint:
+                if not is_file:
+                    file = Path(folder) / "trail.ipynb"
+                    await asyncio.to_thread(
+                        trails.export, endpoint, options.trail, file, with_blobs=False
+                    )
+                report = await asyncio.to_thread(trails.verified_file, file, keys)
+                kernel_id = report.kernel_id if is_file else options.trail
+                await asyncio.to_thread(trails.against_journal, endpoint, report, kernel_id)
+    print(trails.as_json(report) if options.json else trails.shown(report))  # noqa: T201
+    return report.exit_code
+
+
+async def _keys(options: argparse.Namespace, extra: list[str]) -> int:
+    from kernel_gateway.web.trail_command import keys_text
+
+    state_dir = _settings(options, []).state_dir
+    print(keys_text(state_dir, rotate=options.action == "rotate"))  # noqa: T201
     return 0
 
 
@@ -282,4 +322,6 @@ _COMMANDS = {
     "kernels": _kernels,
     "cells": _cells,
     "gc": _gc,
+    "trail": _trail,
+    "keys": _keys,
 }

@@ -51,6 +51,7 @@ class Settings:
         deployment: where S3 and Lambda are that run already; None = they are started here.
         replica_url: where other gateways on the same buckets reach this one.
         lease_s: after so long without a sign of this gateway another one takes over its kernels.
+        signing_key: signs the journals, ``awskms:<key id>``; None = a key of the state directory.
         config: what remains for jupyter_server's own classes.
     """
 
@@ -69,6 +70,7 @@ class Settings:
     deployment: Deployment | None
     replica_url: str | None
     lease_s: float
+    signing_key: str | None
     config: Config
 
 
@@ -120,6 +122,11 @@ class KernelGateway(JupyterApp):
         min=1.0,
         max=3600.0,
         help="Seconds without a sign of a gateway after which another takes over its kernels.",
+    ).tag(config=True)
+    signing_key = Unicode(
+        None,
+        allow_none=True,
+        help="Who signs the journals: awskms:<key id>; else a key of the state directory.",
     ).tag(config=True)
     governed_read_prefix = Unicode(
         None,
@@ -209,6 +216,7 @@ class KernelGateway(JupyterApp):
             deployment=deployment,
             replica_url=check_replica_url(self.replica_url),
             lease_s=self.lease_s,
+            signing_key=self.signing_key or None,
             config=self.config,
         )
 

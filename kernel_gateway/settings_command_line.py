@@ -7,8 +7,21 @@ import itertools
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kernel_gateway.settings_audit_options import add_keys, add_trail
+
 PROGRAM = "kernel-gateway"
-COMMANDS = ("run", "install", "files", "connectors", "kernels", "cells", "probe", "gc")
+COMMANDS = (
+    "run",
+    "install",
+    "files",
+    "connectors",
+    "kernels",
+    "cells",
+    "probe",
+    "gc",
+    "trail",
+    "keys",
+)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 BAD_INPUT = 2
 
@@ -93,6 +106,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_kernels(commands)
     _add_probe(commands)
     _add_gc(commands)
+    add_trail(commands, _add_client_options, _Parser)
+    add_keys(commands, _Parser)
     return parser
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kernel_gateway.audit.envelopes import Envelope, payload_of
+from kernel_gateway.audit.facts import EndFacts, HandlerFacts, StartFacts
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField, decode, encode
 
-SCHEMA = 1
-ACCEPTED_SCHEMAS = (1,)
+SCHEMA = 2
+ACCEPTED_SCHEMAS = (1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,8 @@ class Outputs:
         is_complete: False where a gateway ended before it had stored them.
         messages: they themselves; empty where they are in ``blob``.
         blob: SHA-256 (hex) of the object that holds them, see `messages_to_bytes`; None = inline.
+        view: digests of the outputs that a notebook shows of them, see `audit.view`; None in what
+            an earlier version wrote.
     """
 
     count: int = 0
@@ -59,6 +63,7 @@ class Outputs:
     is_complete: bool = True
     messages: tuple[RecordedMessage, ...] = ()
     blob: str | None = None
+    view: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,7 @@ class CellStarted:
         execution_count: the number that it shows.
         timeout_s: how long it may run.
         header, metadata, content: the request, as the client sent it.
+        gateway: who asked, and what the cell runs in; None in what an earlier version wrote.
     """
 
     request_id: str
@@ -82,11 +88,18 @@ class CellStarted:
     header: dict[str, Any]
     metadata: dict[str, Any] = field(default_factory=dict)
     content: dict[str, Any]
+    gateway: StartFacts | None = None
 
     @property
     def is_cell(self) -> bool:
         """Whether it is an execute_request."""
         return self.header.get("msg_type") == "execute_request"
+
+    @property
+    def source(self) -> str:
+        """The code of a cell, "" of a comm message."""
+        found = self.content.get("code")
+        return found if isinstance(found, str) else ""
 
     @property
     def msg_id(self) -> str:
@@ -116,7 +129,8 @@ class CellFinished:
         head: its commit, None where it did not commit.
         adopted: the outcome comes from the commit, not from the response.
         reply: its execute_reply; None for a comm message, which has none.
-        outputs: what it published.
+        outputs: what it published; as the child says.
+        gateway, handler: what these two say of the cell, None where they say nothing.
     """
 
     request_id: str
@@ -126,6 +140,8 @@ class CellFinished:
     adopted: bool = False
     reply: RecordedMessage | None = None
     outputs: Outputs = field(default_factory=Outputs)
+    gateway: EndFacts | None = None
+    handler: HandlerFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +190,8 @@ class Entry:
     Attributes:
         kernel_id: whose journal it is.
         number: its place, from 1.
-        previous: SHA-256 (hex) of the stored bytes of the entry before it, "" for the first.
+        previous: SHA-256 (hex) of the bytes of the entry before it, "" for the first: of what is
+            signed, not of its envelope, so that an entry which is signed again keeps its place.
         epoch: of the kernel's record when it was written.
         time: when, by the gateway's clock; ISO 8601, UTC.
         event: what happened.
@@ -188,7 +205,7 @@ class Entry:
     event: Event
 
     def to_bytes(self) -> bytes:
-        """Return the stored form, JSON in ASCII."""
+        """Return what is signed and stored, JSON in ASCII."""
         data = {
             "schema": SCHEMA,
             "kernel_id": self.kernel_id,
@@ -232,6 +249,15 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignedEntry:
+    """An entry, the SHA-256 (hex) of its bytes, and the envelope that holds these."""
+
+    entry: Entry
+    digest: str
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Envelope:
     schema: int
     kernel_id: str
@@ -258,7 +284,7 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
 
     Args:
         kernel_id: whose it must be.
-        stored: the bytes of its objects, from number 1 on.
+        stored: the bytes of its objects, from number 1 on; signatures are not looked at.
 
     Raises:
         BrokenChain: one is not an entry of this kernel, or does not follow the one before it.
@@ -267,7 +293,8 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
     previous, epoch = "", 0
     for number, each in enumerate(stored, 1):
         try:
-            entry = Entry.from_bytes(each)
+            payload = payload_of(each)
+            entry = Entry.from_bytes(payload)
         except InvalidField as problem:
             raise BrokenChain(f"entry {number} cannot be read: {problem}") from problem
         if entry.kernel_id != kernel_id:
@@ -278,7 +305,7 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
             raise BrokenChain(f"entry {number} does not follow entry {number - 1}")
         if entry.epoch < epoch:
             raise BrokenChain(f"entry {number} has an older epoch than entry {number - 1}")
-        previous, epoch = digest_of(each), epoch_after(entry)
+        previous, epoch = digest_of(payload), epoch_after(entry)
         entries.append(entry)
     return entries
 
@@ -293,6 +320,18 @@ def incomplete(entries: Iterable[Entry]) -> list[CellStarted]:
         elif isinstance(event, CellFinished):
             open_cells.pop(event.request_id, None)
     return list(open_cells.values())
+
+
+def belongs(entry: Entry, group: Sequence[Entry]) -> bool:
+    """Return whether an entry is about the cell (or comm message) that ``group`` begins with."""
+    event = entry.event
+    return (
+        bool(group)
+        and isinstance(first := group[0].event, CellStarted)
+        and isinstance(event, CellFinished | CellInterrupted)
+        and event.request_id == first.request_id
+        and not isinstance(group[-1].event, CellFinished)
+    )
 
 
 def messages_to_bytes(messages: Iterable[RecordedMessage]) -> bytes:

@@ -13,7 +13,16 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 
 from kernel_gateway.audit import chain
-from kernel_gateway.audit.chain import CellFinished, Entry, Event, RecordedMessage
+from kernel_gateway.audit.chain import (
+    CellFinished,
+    Entry,
+    Event,
+    Outputs,
+    RecordedMessage,
+    SignedEntry,
+)
+from kernel_gateway.audit.envelopes import Envelope, NoSealer, Sealer, payload_of
+from kernel_gateway.audit.view import output_digest, shown_outputs
 from kernel_gateway.errors import GatewayError, NotFound, PreconditionFailed, StorageError
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import keys
@@ -64,6 +73,7 @@ class Journal:
         "_digest",
         "_epoch",
         "_kernel_id",
+        "_sealer",
         "_store",
         "_waiting",
         "_writing",
@@ -71,7 +81,15 @@ class Journal:
         "number",
     )
 
-    def __init__(self, store: ObjectStore, bucket: str, kernel_id: str, *, is_new: bool) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        bucket: str,
+        kernel_id: str,
+        *,
+        is_new: bool,
+        sealer: Sealer | None = None,
+    ) -> None:
         """Take the journal of a kernel.
 
         Args:
@@ -79,10 +97,12 @@ class Journal:
             bucket: the records bucket.
             kernel_id: whose it is.
             is_new: there is nothing in it; else that is found out by the first call.
+            sealer: signs entries; None = they are not signed.
         """
         self._store = store
         self._bucket = bucket
         self._kernel_id = kernel_id
+        self._sealer = sealer or NoSealer()
         self._digest = ""
         self._epoch = 0
         self._writing: asyncio.Task[None] | None = None
@@ -149,7 +169,7 @@ class Journal:
 
     async def entry(self, number: int) -> Entry:
         """Return an entry, its messages brought in from where they are (raises StorageError)."""
-        entry, _ = await self._stored(number)
+        entry, _, _ = await self._stored(number)
         event = entry.event
         if not isinstance(event, CellFinished) or event.outputs.blob is None:
             return entry
@@ -166,6 +186,24 @@ class Journal:
             )
         return event
 
+    async def blob(self, digest: str) -> bytes:
+        """Return the object that holds a cell's messages (raises StorageError)."""
+        try:
+            stored = (await self._store.get(self._bucket, keys.audit_blob_key(digest))).body
+        except NotFound as problem:
+            raise UnreadableJournal(f"the stored output {digest}: {problem}") from problem
+        if chain.digest_of(stored) != digest:
+            raise UnreadableJournal(f"the stored output {digest} is not what was recorded")
+        return stored
+
+    async def messages(self, outputs: Outputs) -> tuple[RecordedMessage, ...]:
+        """Return what a cell published, from where it is (raises StorageError)."""
+        return outputs.messages if outputs.blob is None else await self._blob(outputs.blob)
+
+    async def signed(self, number: int) -> SignedEntry:
+        """Return an entry as it is stored, without messages that are elsewhere; as `entry`."""
+        return (await self._stored(number))[2]
+
     async def newest_first(self, *, ahead_count: int = 1) -> AsyncGenerator[Entry, None]:
         """Yield the entries from the newest on, without messages that are elsewhere.
 
@@ -180,7 +218,7 @@ class Journal:
         expected = self._digest
         while highest > 0:
             numbers = range(highest, max(0, highest - ahead_count), -1)
-            for entry, digest in await asyncio.gather(*map(self._stored, numbers)):
+            for entry, digest, _ in await asyncio.gather(*map(self._stored, numbers)):
                 if digest != expected:
                     raise UnreadableJournal(
                         f"entry {entry.number} of the journal of kernel {self._kernel_id} is not "
@@ -198,7 +236,7 @@ class Journal:
             if name.isascii() and name.isdigit():
                 number = max(number, int(name))
         if number:
-            entry, self._digest = await self._stored(number)
+            entry, self._digest, _ = await self._stored(number)
             self._epoch = chain.epoch_after(entry)
         self.number = number
 
@@ -229,9 +267,9 @@ class Journal:
                 time=waiting.time,
                 event=await self._with_blob(waiting.event),
             )
-            stored = entry.to_bytes()
-            if await self._put(number, stored):
-                self.number, self._digest = number, chain.digest_of(stored)
+            payload = entry.to_bytes()
+            if await self._put(number, payload):
+                self.number, self._digest = number, chain.digest_of(payload)
                 self._epoch = chain.epoch_after(entry)
                 return number
             self.number = None
@@ -242,43 +280,48 @@ class Journal:
             "gateway: use the kernel there, or try again"
         )
 
-    async def _put(self, number: int, stored: bytes) -> bool:
+    async def _put(self, number: int, payload: bytes) -> bool:
         """Create an entry; return whether it is there as we want it."""
         key = keys.journal_key(self._kernel_id, number)
+        stored = await self._sealer.seal(payload)
         try:
             await self._store.put(self._bucket, key, stored, if_absent=True, is_checked=True)
         except PreconditionFailed:
-            # Our own write, whose answer was lost, is no other's.
-            return (await self._store.get(self._bucket, key)).body == stored
+            # Our own write, whose answer was lost, is no other's; its signature may differ.
+            return await self._holds(key, payload)
         return True
+
+    async def _holds(self, key: str, payload: bytes) -> bool:
+        try:
+            return payload_of((await self._store.get(self._bucket, key)).body) == payload
+        except InvalidField:
+            return False
 
     async def _with_blob(self, event: Event) -> Event:
         if not isinstance(event, CellFinished):
             return event
-        outputs = event.outputs
-        stored = await asyncio.to_thread(chain.messages_to_bytes, outputs.messages)
-        if len(stored) <= INLINE_BYTES:
-            return event
-        digest = chain.digest_of(stored)
-        await self._store.put(self._bucket, keys.audit_blob_key(digest), stored, is_checked=True)
-        return replace(event, outputs=replace(outputs, messages=(), blob=digest))
+        outputs, stored = await asyncio.to_thread(_prepared, event.outputs)
+        if outputs.blob is not None:
+            key = keys.audit_blob_key(outputs.blob)
+            await self._store.put(self._bucket, key, stored, is_checked=True)
+        return replace(event, outputs=outputs)
 
     async def _blob(self, digest: str) -> tuple[RecordedMessage, ...]:
+        stored = await self.blob(digest)
         try:
-            stored = (await self._store.get(self._bucket, keys.audit_blob_key(digest))).body
-            if chain.digest_of(stored) != digest:
-                raise UnreadableJournal(f"the stored output {digest} is not what was recorded")
             return await asyncio.to_thread(chain.messages_from_bytes, stored)
-        except (NotFound, InvalidField) as problem:
+        except InvalidField as problem:
             raise UnreadableJournal(f"the stored output {digest}: {problem}") from problem
 
-    async def _stored(self, number: int) -> tuple[Entry, str]:
-        """Return an entry and the digest of its bytes."""
+    async def _stored(self, number: int) -> tuple[Entry, str, SignedEntry]:
+        """Return an entry, the digest of its bytes, and it with its envelope."""
         try:
             stored = (
                 await self._store.get(self._bucket, keys.journal_key(self._kernel_id, number))
             ).body
-            entry = Entry.from_bytes(stored)
+            envelope = Envelope.around(stored)
+            payload = envelope.payload_bytes
+            entry = Entry.from_bytes(payload)
         except (NotFound, InvalidField) as problem:
             raise UnreadableJournal(
                 f"entry {number} of the journal of kernel {self._kernel_id}: {problem}"
@@ -287,4 +330,14 @@ class Journal:
             raise UnreadableJournal(
                 f"entry {number} of the journal of kernel {self._kernel_id} is another's"
             )
-        return entry, chain.digest_of(stored)
+        digest = chain.digest_of(payload)
+        return entry, digest, SignedEntry(entry=entry, digest=digest, envelope=envelope)
+
+
+def _prepared(outputs: Outputs) -> tuple[Outputs, bytes]:
+    """Return outputs as an entry holds them, and the bytes of their messages."""
+    stored = chain.messages_to_bytes(outputs.messages)
+    blob = chain.digest_of(stored) if len(stored) > INLINE_BYTES else None
+    view = tuple(map(output_digest, shown_outputs(outputs.messages, blob)))
+    messages = outputs.messages if blob is None else ()
+    return replace(outputs, messages=messages, blob=blob, view=view), stored

@@ -126,7 +126,7 @@ class Dispatcher:
     ) -> None:
         self._store = store
         self._invoker = invoker
-        self._handler_digest = handler_digest
+        self.handler_digest = handler_digest
         self._frame_key = b""
         self._point = CommitPoint(store=store, bucket=stack.state, pauses_s=settings.claim_pauses_s)
         self._overflow_bucket = stack.overflow
@@ -140,7 +140,7 @@ class Dispatcher:
             StartError: there is none.
             StorageError: S3 does not answer.
         """
-        key = keys.frame_key_key(self._handler_digest)
+        key = keys.frame_key_key(self.handler_digest)
         try:
             self._frame_key = (await self._store.get(self._overflow_bucket, key)).body
         except NotFound as missing:

@@ -22,6 +22,7 @@ from kernel_gateway.errors import (
 )
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.messaging.backlog import merged, rough_bytes
+from kernel_gateway.messaging.caller import Caller
 from kernel_gateway.messaging.message import InMessage, OutMessage, new_header
 from kernel_gateway.messaging.notebook_outputs import outputs_of
 
@@ -78,7 +79,13 @@ class Execution:
         reply: the execute_reply, None until then.
     """
 
-    def __init__(self, kernel: LambdaKernel, content: dict[str, Any], timeout_s: float | None):
+    def __init__(
+        self,
+        kernel: LambdaKernel,
+        content: dict[str, Any],
+        timeout_s: float | None,
+        caller: Caller | None,
+    ):
         # Let go of at the end: who keeps results must not keep kernels.
         self._kernel: LambdaKernel | None = kernel
         self.messages: list[OutMessage] = []
@@ -92,11 +99,17 @@ class Execution:
         self._news = asyncio.Event()
         header = new_header("execute_request", session="rest", username=kernel.owner.user)
         self.msg_id: str = header["msg_id"]
-        self._request = InMessage(header=header, content={**content, "allow_stdin": False})
+        content = {**content, "allow_stdin": False}
+        self._request = InMessage(header=header, content=content, caller=caller)
 
     @classmethod
     def begin(
-        cls, kernel: LambdaKernel, content: dict[str, Any], *, timeout_s: float | None = None
+        cls,
+        kernel: LambdaKernel,
+        content: dict[str, Any],
+        *,
+        timeout_s: float | None = None,
+        caller: Caller | None = None,
     ) -> Execution:
         """Ask ``kernel`` to execute; return what becomes of it.
 
@@ -104,8 +117,9 @@ class Execution:
             kernel: whose queue the request joins.
             content: of the execute_request.
             timeout_s: the cell is interrupted when it has run for so long; None = never.
+            caller: who asks.
         """
-        execution = cls(kernel, content, timeout_s)
+        execution = cls(kernel, content, timeout_s, caller)
         kernel.watch(execution.msg_id, execution._take)
         kernel.receive(execution._request, execution._end)
         return execution

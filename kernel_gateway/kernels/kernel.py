@@ -38,6 +38,7 @@ from kernel_gateway.kernels.state import ExecutionState, KernelEvent
 from kernel_gateway.kernels.stdin import Stdin, take_reply
 from kernel_gateway.kernels.variables import Variable
 from kernel_gateway.messaging import requests
+from kernel_gateway.messaging.caller import Caller
 from kernel_gateway.messaging.message import BadMessage, InMessage
 from kernel_gateway.messaging.replies import (
     KernelView,
@@ -109,13 +110,14 @@ class LambdaKernel(RecordedKernel):
         *,
         buffers: Sequence[bytes | memoryview] = (),
         channel: str | None = None,
+        caller: Caller | None = None,
     ) -> None:
         """Read a message from decoded JSON and `receive` it.
 
         What is not a message is logged and answered with an ``error`` on iopub for ``sink`` only.
         """
         try:
-            message = InMessage.read(data, buffers=buffers, channel=channel)
+            message = InMessage.read(data, buffers=buffers, channel=channel, caller=caller)
         except BadMessage as problem:
             self.refuse(str(problem), sink)
             return
@@ -391,7 +393,7 @@ class LambdaKernel(RecordedKernel):
             await self._asking.give_way()
         function_name = self._services.stack.function_name(self.environment.id)
         cell.stdin = Stdin(cell.message, cell.sink, self._outlet)
-        note = functools.partial(self._services.recorder.started, self.record, request=cell.message)
+        note = functools.partial(self._record_start, cell.message)
         async with aclosing(cell.invoke(facts, function_name, say, self._services, note)) as ends:
             async for settled in ends:
                 self._conclude(cell, settled)

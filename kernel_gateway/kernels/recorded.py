@@ -26,6 +26,7 @@ from kernel_gateway.errors import (
 )
 from kernel_gateway.kernels import recovery
 from kernel_gateway.kernels.cell import Call
+from kernel_gateway.kernels.evidence import start_facts
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.kernels.model import KernelModel
@@ -33,6 +34,8 @@ from kernel_gateway.kernels.outlet import Client, Sink
 from kernel_gateway.kernels.position import Position
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.kernels.transcript import Transcript
+from kernel_gateway.messaging.message import InMessage
+from lambda_kernel.contract.invocation import Invocation
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +129,12 @@ class RecordedKernel(KernelModel):
             logger.warning("what an earlier gateway left cannot be settled yet", exc_info=True)
         await self._outlet.catch_up(client, self.journal, ready)
 
+    async def _record_start(self, request: InMessage, invocation: Invocation) -> None:
+        """Record that a cell is about to be sent (raises GatewayError)."""
+        services = self._services
+        facts = start_facts(self.record, self.environment, services, invocation, request)
+        await services.recorder.started(self.record, invocation, request, facts)
+
     def _record_end(self, cell: Call, settled: Settled) -> None:
         said = self._outlet.said
         assert said is not None  # noqa: S101  (set when the cell began)
@@ -138,6 +147,7 @@ class RecordedKernel(KernelModel):
             cell.flight.invocation,
             settled,
             said,
+            cell.timings_ms,
             functools.partial(self._outlet.forget, said),
         )
 

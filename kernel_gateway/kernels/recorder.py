@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -21,9 +21,12 @@ from kernel_gateway.audit.chain import (
     KernelRestarted,
     SessionClosed,
 )
+from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError
+from kernel_gateway.kernels.evidence import end_facts, handler_facts
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
 from kernel_gateway.messaging.message import InMessage, utc_text
@@ -40,12 +43,20 @@ class CellRecorder:
         store: S3.
         bucket: the records bucket.
         now: the time, aware.
+        sealer: signs entries; None = they are not signed.
     """
 
-    def __init__(self, store: ObjectStore, bucket: str, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        bucket: str,
+        now: Callable[[], datetime],
+        sealer: Sealer | None = None,
+    ) -> None:
         self._store = store
         self._bucket = bucket
         self._now = now
+        self._sealer = sealer
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -53,16 +64,24 @@ class CellRecorder:
         """Return the journal of a kernel; ``is_new``: nobody has written to it."""
         found = self._journals.get(kernel_id)
         if found is None:
-            found = Journal(self._store, self._bucket, kernel_id, is_new=is_new)
+            found = self.opened(kernel_id, is_new=is_new)
             self._journals[kernel_id] = found
         return found
+
+    def opened(self, kernel_id: str, *, is_new: bool = False) -> Journal:
+        """Return a journal that is not kept: of a kernel that may have ended long ago."""
+        return Journal(self._store, self._bucket, kernel_id, is_new=is_new, sealer=self._sealer)
 
     def forget(self, kernel_id: str) -> None:
         """Know nothing of a journal that another gateway may have written to."""
         self._journals.pop(kernel_id, None)
 
     async def started(
-        self, record: KernelRecord, invocation: Invocation, request: InMessage
+        self,
+        record: KernelRecord,
+        invocation: Invocation,
+        request: InMessage,
+        facts: StartFacts,
     ) -> None:
         """Record that a cell is about to be sent.
 
@@ -79,6 +98,7 @@ class CellRecorder:
             header=request.header,
             metadata=request.metadata,
             content=request.content,
+            gateway=facts,
         )
         await self.journal(record.kernel_id).append(event, **self._stamp(record))
 
@@ -88,6 +108,7 @@ class CellRecorder:
         invocation: Invocation,
         settled: Settled,
         said: Transcript,
+        timings_ms: Mapping[str, float],
         on_written: Callable[[], object],
     ) -> None:
         """Record how a cell ended, after its reply; the next cell waits until it is durable.
@@ -97,9 +118,10 @@ class CellRecorder:
             invocation: which cell.
             settled: how it ended.
             said: what clients were told; once the journal has it, it is to be read there.
+            timings_ms: duration per step.
             on_written: called then.
         """
-        event = _finished(invocation.request_id, settled, said)
+        event = _finished(invocation.request_id, settled, said, timings_ms)
 
         def written(number: int) -> None:
             said.move_to_journal(number)
@@ -115,7 +137,7 @@ class CellRecorder:
         Raises:
             GatewayError: it cannot be recorded.
         """
-        event = _finished(started.request_id, settled, said)
+        event = _finished(started.request_id, settled, said, {})
         outputs = replace(event.outputs, is_complete=False)
         status = event.status if settled.committed else "lost"
         event = replace(event, outputs=outputs, status=status)
@@ -168,7 +190,9 @@ class CellRecorder:
         return {"epoch": record.epoch, "time": utc_text(self._now())}
 
 
-def _finished(request_id: str, settled: Settled, said: Transcript) -> CellFinished:
+def _finished(
+    request_id: str, settled: Settled, said: Transcript, timings_ms: Mapping[str, float]
+) -> CellFinished:
     # A comm message has no reply.
     failed = settled.trouble is not None or (
         said.reply is not None and said.reply.content.get("status") != "ok"
@@ -181,6 +205,8 @@ def _finished(request_id: str, settled: Settled, said: Transcript) -> CellFinish
         adopted=settled.adopted,
         reply=None if said.reply is None else recorded(said.reply),
         outputs=recorded_outputs(said),
+        gateway=end_facts(settled, timings_ms),
+        handler=handler_facts(settled),
     )
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.journal import Journal
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
 from kernel_gateway.environments.environment import Environment
@@ -74,6 +76,7 @@ class KernelRegistry:
         pythons: Mapping[str, str] | None = None,
         dispatch_settings: DispatchSettings | None = None,
         replica_settings: ReplicaSettings | None = None,
+        sealer: Sealer | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lease_clock: Callable[[], float] = clock_s,
     ) -> KernelRegistry:
@@ -89,6 +92,7 @@ class KernelRegistry:
             pythons: versions of environments' Pythons, by environment id; None = the gateway's.
             dispatch_settings: how cells are sent.
             replica_settings: who this gateway is among those on the same buckets.
+            sealer: signs the journals; None = they are not signed.
             now: the time, aware.
             lease_clock: seconds; nobody may set it.
 
@@ -119,7 +123,7 @@ class KernelRegistry:
             ),
             manifests=ManifestCache(max_bytes=settings.manifest_bytes),
             history=InputHistory(max_characters=settings.history_characters),
-            recorder=CellRecorder(store, stack.records, now),
+            recorder=CellRecorder(store, stack.records, now, sealer),
             settings=settings,
             now=now,
             pythons=pythons or {},
@@ -294,6 +298,10 @@ class KernelRegistry:
     async def interrupt(self, kernel_id: str) -> None:
         """Interrupt the running cell of the kernel (raises NotFound, StorageError)."""
         await self.get(kernel_id).interrupt()
+
+    def past_journal(self, kernel_id: str) -> Journal:
+        """Return the journal of a kernel that is known no more."""
+        return self._services.recorder.opened(kernel_id)
 
     def waiting(self, environment: Environment) -> int:
         """Return how many cells of this environment wait for a free container."""

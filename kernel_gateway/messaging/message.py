@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kernel_gateway.errors import BadRequest
+from kernel_gateway.messaging.caller import Caller
 
 PROTOCOL_VERSION = "5.4"
 CHANNELS = ("shell", "control", "stdin")
@@ -36,6 +37,7 @@ class InMessage:
         metadata: likewise.
         content: likewise.
         buffers: binary parts.
+        caller: who sent it, None where no client did.
         received_s: ``time.monotonic()`` when it was read, for the ``receive`` timing.
     """
 
@@ -45,6 +47,7 @@ class InMessage:
     metadata: dict[str, Any] = field(default_factory=dict)
     content: dict[str, Any] = field(default_factory=dict)
     buffers: tuple[bytes, ...] = ()
+    caller: Caller | None = None
     received_s: float = field(default_factory=time.monotonic, compare=False)
 
     @property
@@ -61,7 +64,12 @@ class InMessage:
 
     @classmethod
     def read(
-        cls, data: object, *, buffers: Sequence[bytes | memoryview] = (), channel: str | None = None
+        cls,
+        data: object,
+        *,
+        buffers: Sequence[bytes | memoryview] = (),
+        channel: str | None = None,
+        caller: Caller | None = None,
     ) -> InMessage:
         """Return the message that ``data`` (decoded JSON) describes.
 
@@ -73,6 +81,7 @@ class InMessage:
             data: an object with at least ``header``.
             buffers: binary parts.
             channel: where the codec knows it; else ``data["channel"]``, else shell.
+            caller: who sent it.
 
         Raises:
             BadMessage: naming the field and what is wrong with it.
@@ -97,6 +106,7 @@ class InMessage:
             metadata=_part(data, "metadata"),
             content=_part(data, "content"),
             buffers=tuple(bytes(part) for part in buffers),
+            caller=caller,
         )
 
 

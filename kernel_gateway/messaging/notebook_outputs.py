@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from nbformat import ValidationError
 from nbformat.v4 import output_from_msg
 
 from kernel_gateway.messaging.message import OutMessage
@@ -78,7 +79,7 @@ def _output(message: OutMessage) -> dict[str, Any] | None:
     data = {"header": {"msg_type": message.msg_type}, "content": message.content}
     try:
         return dict(output_from_msg(data))
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, ValidationError):
         logger.warning("an output has no notebook form", extra={"msg_type": message.msg_type})
         return None
 

@@ -51,7 +51,7 @@ def _shown(cell: Mapping[str, Any]) -> str:
     ]
     if cell["status"] != "running" and not cell["outputs_complete"]:
         lines.append("(some of its output was not kept)")
-    return _harmless("\n".join(lines))
+    return harmless("\n".join(lines))
 
 
 def _text(output: Mapping[str, Any]) -> str:
@@ -64,7 +64,7 @@ def _text(output: Mapping[str, Any]) -> str:
     return text if isinstance(text, str) else f"({', '.join(data)})"
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """Return text of untrusted code without what a terminal would obey or not show."""
     plain = _SEQUENCE.sub("", text)
     return "".join(char for char in plain if char in "\n\t" or char.isprintable())

@@ -13,6 +13,7 @@ from kernel_gateway.errors import HeldElsewhere, NotFound
 from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.web.base import JsonErrors, own_kernel
+from kernel_gateway.web.callers import caller_of
 from kernel_gateway.web.forwarded_connection import ForwardedConnection
 
 PING_INTERVAL_S = 30
@@ -63,6 +64,7 @@ class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
         self.connection = self.kernel_websocket_connection_class(
             parent=kernel,
             session_id=self.get_query_argument("session_id", None) or None,
+            caller=caller_of(self.current_user.identity, "websocket"),
             replay=replay,
             websocket_handler=self,
             config=self.config,

@@ -15,6 +15,7 @@ from traitlets import Int
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.messaging.backlog import Backlog, rough_bytes
+from kernel_gateway.messaging.caller import Caller
 from kernel_gateway.messaging.message import OutMessage, new_header
 from kernel_gateway.web.codec import V1_PROTOCOL, MalformedFrame, decode_frame, encode_frame
 
@@ -55,6 +56,7 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         *,
         parent: LambdaKernel,
         session_id: str | None = None,
+        caller: Caller | None = None,
         replay: Replay | None = None,
         **traits: Any,
     ) -> None:
@@ -65,12 +67,14 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
         Args:
             parent: the kernel.
             session_id: of the client, None where it did not say.
+            caller: who it is.
             replay: what of the past it asks for.
             **traits: of jupyter_server's class.
         """
         super().__init__(**traits)
         self.kernel = parent
         self._session_id = session_id
+        self._caller = caller
         self._replay = replay
         self._pending_bytes = 0
         self._backlog = Backlog()
@@ -118,7 +122,13 @@ class LambdaWebsocketConnection(BaseKernelWebsocketConnection):
             # Who speaks the legacy protocol's binary form reads it too; JupyterLab's server, as
             # the client that --gateway-url makes it, sends text only.
             self._reads_binary = True
-        self.kernel.receive_raw(frame.data, self.send, buffers=frame.buffers, channel=frame.channel)
+        self.kernel.receive_raw(
+            frame.data,
+            self.send,
+            buffers=frame.buffers,
+            channel=frame.channel,
+            caller=self._caller,
+        )
 
     def handle_outgoing_message(self, stream: str, outgoing_msg: list[Any]) -> None:
         """Refuse: nothing here comes from ZMQ."""

@@ -16,6 +16,7 @@ from kernel_gateway.kernels.idempotency import IdempotencyKeys, fingerprint_of
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.messaging.message import OutMessage
 from kernel_gateway.web.base import GatewayHandler, endpoint
+from kernel_gateway.web.callers import caller_of
 from kernel_gateway.web.execute_request import KEY_HEADER, ExecuteBody
 
 logger = logging.getLogger(__name__)
@@ -79,18 +80,22 @@ class ExecuteHandler(GatewayHandler):
     def _begin(self, kernel: LambdaKernel, body: ExecuteBody) -> Execution:
         key = body.idempotency_key
         if key is None:
-            return Execution.begin(kernel, body.content, timeout_s=body.timeout_s)
+            return self._begun(kernel, body)
         of_kernels: WeakKeyDictionary[LambdaKernel, IdempotencyKeys]
         of_kernels = self.settings["idempotency_keys"]
         keys = of_kernels.setdefault(kernel, IdempotencyKeys())
         fingerprint = fingerprint_of({**body.content, "timeout_s": body.timeout_s})
         execution = keys.find(key, fingerprint)
         if execution is None:
-            execution = Execution.begin(kernel, body.content, timeout_s=body.timeout_s)
+            execution = self._begun(kernel, body)
             keys.remember(key, fingerprint, execution)
         else:
             self.set_header(REPLAYED_HEADER, "true")
         return execution
+
+    def _begun(self, kernel: LambdaKernel, body: ExecuteBody) -> Execution:
+        caller = caller_of(self.identity, "rest")
+        return Execution.begin(kernel, body.content, timeout_s=body.timeout_s, caller=caller)
 
     async def _answer(self, execution: Execution) -> None:
         while not (execution.ended or self._is_gone):

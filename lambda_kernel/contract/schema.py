@@ -7,12 +7,16 @@ import enum
 import functools
 import types
 import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Literal, TypeVar, Union
 
 T = TypeVar("T")
 
 _MISSING = dataclasses.MISSING
+
+# A journal's entries have many fields, and a trail many entries.
+_origin: Callable[[Any], Any] = functools.cache(typing.get_origin)
+_arguments: Callable[[Any], tuple[Any, ...]] = functools.cache(typing.get_args)
 
 
 class InvalidField(ValueError):
@@ -83,18 +87,18 @@ def _fields(cls: Hashable) -> dict[str, tuple[Any, bool]]:
 def _check(hint: Any, value: Any, path: str) -> Any:
     if hint is Any:
         return value
-    origin = typing.get_origin(hint)
+    origin = _origin(hint)
     if origin is Union or origin is types.UnionType:
-        return _check_union(typing.get_args(hint), value, path)
+        return _check_union(_arguments(hint), value, path)
     if origin is Literal:
-        allowed = typing.get_args(hint)
+        allowed = _arguments(hint)
         if value not in allowed or isinstance(value, bool):
             raise InvalidField(path, f"must be one of {', '.join(map(repr, allowed))}")
         return value
     if origin is tuple:
-        return _check_items(typing.get_args(hint)[0], value, path)
+        return _check_items(_arguments(hint)[0], value, path)
     if origin is dict:
-        return _check_values(typing.get_args(hint)[1], value, path)
+        return _check_values(_arguments(hint)[1], value, path)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return _check_enum(hint, value, path)
     if dataclasses.is_dataclass(hint):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from kernel_gateway.audit.chain import (
     incomplete,
     verified,
 )
+from kernel_gateway.audit.envelopes import PAYLOAD_TYPE, Envelope
 from kernel_gateway.audit.journal import Journal, JournalConflict
 from kernel_gateway.errors import StorageError
 from kernel_gateway.kernels.missed import Replay
@@ -162,6 +164,36 @@ async def test_a_write_whose_answer_was_lost_is_no_conflict() -> None:
     journal = Journal(LosesAnswers(), RECORDS, "k", is_new=True)
 
     await journal.append(KernelRestarted(), epoch=1, time="t")
+
+    assert journal.number == 1
+
+
+async def test_what_was_stored_before_an_error_is_no_conflict_when_it_is_signed_again() -> None:
+    class StoresAndFails(MemoryObjectStore):
+        async def put(self, bucket: str, key: str, body: bytes, **conditions: Any) -> str:
+            etag = await super().put(bucket, key, body, **conditions)
+            if len(self.objects) == 1:
+                raise StorageError(etag)
+            return etag
+
+    class SignsAnew:
+        count = 0
+
+        async def seal(self, payload: bytes) -> bytes:
+            self.count += 1
+            signature = {"keyid": "k", "sig": str(self.count)}
+            data = Envelope(
+                payload=base64.b64encode(payload).decode(),
+                payloadType=PAYLOAD_TYPE,
+            ).to_json()
+            return json.dumps(data | {"signatures": [signature]}).encode()
+
+    journal = Journal(StoresAndFails(), RECORDS, "k", is_new=True, sealer=SignsAnew())
+    journal.add(KernelRestarted(), epoch=1, time="t")
+    with pytest.raises(StorageError):
+        await journal.flush()
+
+    await journal.flush()
 
     assert journal.number == 1
 

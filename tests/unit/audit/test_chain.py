@@ -168,6 +168,16 @@ def test_a_journal_that_was_tampered_with_is_refused(broken: list[bytes]) -> Non
         verified(KERNEL_ID, broken)
 
 
+def test_a_journal_that_an_earlier_version_wrote_unsigned_is_read() -> None:
+    stored: list[bytes] = []
+    for each in JOURNAL:
+        data = json.loads(each) | {"schema": 1}
+        data["previous"] = digest_of(stored[-1]) if stored else ""
+        stored.append(json.dumps(data).encode())
+
+    assert verified(KERNEL_ID, stored)[-1].event == SessionClosed(reason="shut down")
+
+
 def test_another_kernels_journal_is_refused() -> None:
     with pytest.raises(BrokenChain, match="another kernel"):
         verified(str(uuid.UUID(int=8)), JOURNAL)
@@ -176,7 +186,7 @@ def test_another_kernels_journal_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "path"),
     [
-        ({"schema": 2}, "entry.schema"),
+        ({"schema": 3}, "entry.schema"),
         ({"type": "cell_paused"}, "entry.type"),
         ({"number": 0}, "entry.number"),
         ({"previous": "x"}, "entry.number"),

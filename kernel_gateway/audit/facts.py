@@ -1,0 +1,155 @@
+"""What an entry says beside request and outputs, each group by the name of who vouches for it.
+
+``gateway``: the gateway itself saw or computed it. ``handler``: the serving process says so, in
+which no user code runs. What comes from a child, untrusted code, is ``reply``, ``outputs`` and
+`HandlerFacts.lost`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kernel_gateway.messaging.caller import Caller
+from lambda_kernel.contract.commit import CommittedFile
+from lambda_kernel.contract.invocation import Head
+from lambda_kernel.contract.outcome import FileChange, LostName, Probe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whose the kernel is, and as whom its cells run."""
+
+    user: str
+    agent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What the kernel is.
+
+    Attributes:
+        owner: whose it is.
+        spec_name, workspace, projects, run, scope: what was chosen when it was started.
+        created: when; ISO 8601, UTC.
+        restarts: how often it was restarted.
+        forked_from, forked_at: the kernel and commit that it began with, None for none.
+    """
+
+    owner: Owner
+    spec_name: str
+    workspace: str
+    projects: tuple[str, ...] = ()
+    run: str | None = None
+    scope: str
+    created: str
+    restarts: int = 0
+    forked_from: str | None = None
+    forked_at: Head | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsIn:
+    """The execution environment.
+
+    Attributes:
+        id: of the environment.
+        function: name of the Lambda function.
+        handler_digest: SHA-256 (hex) of the archive that the serving process came from.
+        python: version of its Python.
+        memory_mb, tier: what the environment asks for.
+    """
+
+    id: str
+    function: str
+    handler_digest: str
+    python: str
+    memory_mb: int
+    tier: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What the cell's credentials are, never a value.
+
+    Attributes:
+        role_arn: the role that is assumed for this cell alone.
+        role_session_name: as CloudTrail shows it.
+        policy_digest: SHA-256 (hex) of the session policy's text.
+        duration_s: how long they live.
+        connector_secret: the one secret they may read, None for none.
+        connectors: ids that were asked for; none = all in the secret.
+    """
+
+    role_arn: str
+    role_session_name: str
+    policy_digest: str
+    duration_s: int
+    connector_secret: str | None = None
+    connectors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFacts:
+    """What the gateway knows when it sends a cell.
+
+    Attributes:
+        caller: who asked; None where no client did, or an earlier version wrote it.
+        source_digest: SHA-256 (hex) of the source in UTF-8; None for a comm message.
+        network: what the cell may reach.
+    """
+
+    session: Session
+    caller: Caller | None = None
+    source_digest: str | None = None
+    environment: RunsIn
+    credentials: Credentials
+    network: Literal["none"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndFacts:
+    """What the gateway knows when a cell has ended.
+
+    Attributes:
+        code_started: whether the cell's code began to run: ``yes``, ``no`` or ``unknown``.
+        timings_ms: duration per step that the gateway has measured.
+    """
+
+    code_started: str
+    timings_ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """What the working directory was when the cell committed.
+
+    Attributes:
+        count: of files.
+        files: they, with version and digest; empty where they are more than an entry holds: then
+            the commit, whose digest the entry has, names them.
+    """
+
+    count: int
+    files: tuple[CommittedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerFacts:
+    """What the serving process says of a cell; see Outcome's attributes.
+
+    Attributes:
+        workspace: None where the commit was not at hand.
+    """
+
+    status: str
+    files: tuple[FileChange, ...] = ()
+    workspace: Workspace | None = None
+    home_head: str | None = None
+    lost: tuple[LostName, ...] = ()
+    probe: Probe | None = None
+    timings_ms: dict[str, float] = field(default_factory=dict)
+    peak_memory_bytes: int = 0
+    container_id: str = ""
+    aws_request_id: str = ""
+    message: str = ""

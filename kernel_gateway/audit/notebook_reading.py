@@ -1,0 +1,106 @@
+"""A notebook that may be anybody's, read as a trail: bounded, strict, with errors that say why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_gateway.errors import BadRequest
+
+MAX_BYTES = 256 << 20
+MAX_VALUES = 8_000_000
+"""Each takes up to 100 bytes in memory."""
+
+
+class NotATrail(BadRequest):
+    """The file cannot be read as a trail; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrailCell:
+    """One cell of a notebook.
+
+    Attributes:
+        number: its place, from 1.
+        kind: ``code``, ``markdown`` or whatever stands there.
+        data: the cell.
+        envelopes: what it holds as evidence, unchecked; None = it claims none.
+    """
+
+    number: int
+    kind: str
+    data: Mapping[str, Any]
+    envelopes: Sequence[Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrailFile:
+    """A notebook that says that it is a trail.
+
+    Attributes:
+        cells: in the order of the file.
+        claimed_count: how many entries the file says it has, None where it does not say.
+    """
+
+    cells: Sequence[TrailCell]
+    claimed_count: int | None
+
+
+def read_trail(data: bytes) -> TrailFile:
+    """Return the trail in the bytes of a notebook.
+
+    Raises:
+        NotATrail: it is none, or too large to be read.
+    """
+    if len(data) > MAX_BYTES:
+        raise NotATrail(f"has {len(data):,} bytes; at most {MAX_BYTES:,} are read")
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise NotATrail(f"has more than {MAX_VALUES:,} values: that is no trail")
+    try:
+        found = json.loads(data, object_pairs_hook=_object)
+    except RecursionError:
+        raise NotATrail("is nested too deeply") from None
+    except UnicodeDecodeError:
+        raise NotATrail("is not UTF-8") from None
+    except json.JSONDecodeError as problem:
+        where = f"line {problem.lineno}, column {problem.colno}"
+        raise NotATrail(f"is not JSON, or was cut off: {problem.msg} at {where}") from None
+    except ValueError:
+        raise NotATrail("has a number that is too long") from None
+    if not isinstance(found, dict) or not isinstance(found.get("cells"), list):
+        raise NotATrail("is not a notebook")
+    if found.get("nbformat") != 4:
+        raise NotATrail("is not a notebook of nbformat 4")
+    trail = _in(found, "metadata", "lambda_kernel", "trail")
+    cells = [_cell(number, cell) for number, cell in enumerate(found["cells"], 1)]
+    if not isinstance(trail, dict) and not any(cell.envelopes for cell in cells):
+        raise NotATrail("is a notebook, but no trail: it has no entries of a journal")
+    claimed = trail.get("entries") if isinstance(trail, dict) else None
+    return TrailFile(cells=cells, claimed_count=claimed if type(claimed) is int else None)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise NotATrail("names a key twice in one object: programs would read it differently")
+    return found
+
+
+def _cell(number: int, cell: object) -> TrailCell:
+    if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
+        raise NotATrail(f"cell {number} is no cell")
+    entries = _in(cell, "metadata", "lambda_kernel", "audit", "entries")
+    return TrailCell(
+        number=number,
+        kind=cell["cell_type"],
+        data=cell,
+        envelopes=entries if isinstance(entries, list) else None,
+    )
+
+
+def _in(data: Any, *names: str) -> Any:
+    for name in names:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data

@@ -1,0 +1,206 @@
+"""A journal as a notebook: what people read, with the signed entries in it that prove it.
+
+It is a view. What is evidence is the envelopes in ``cell.metadata.lambda_kernel.audit``; source and
+outputs can be held against them, Markdown cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from kernel_gateway.audit.chain import (
+    CellFinished,
+    CellInterrupted,
+    CellStarted,
+    Entry,
+    Event,
+    KernelRestarted,
+    SessionClosed,
+    SignedEntry,
+    belongs,
+)
+from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.view import plain_text, shown_outputs
+
+VIEW_SCHEMA = 1
+READ_AHEAD_COUNT = 16
+
+COVER = """\
+# What ran in kernel `{kernel_id}`
+
+{facts}
+
+Every code cell holds the signed entries of the kernel's journal about it, in its metadata under
+`lambda_kernel.audit`. Only they, and the source and outputs that agree with them, are evidence:
+**this text and every other Markdown cell is not.** To check all of it:
+
+    kernel-gateway trail verify THIS_FILE.ipynb --keys KEYS.json
+
+`kernel-gateway keys export`, run by who runs the gateway, prints the keys. That entries were cut
+off at the end cannot be seen in a file alone; `--journal` compares it with the journal.
+"""
+
+
+_TOLD: dict[type[Event], str] = {
+    CellStarted: "A comm message of a front end (a widget) ran in the session",
+    CellInterrupted: "An interrupt was asked for",
+    KernelRestarted: "The kernel was restarted: its variables are gone",
+    SessionClosed: "The kernel was shut down",
+}
+
+
+async def trail_chunks(journal: Journal) -> AsyncIterator[str]:
+    """Yield the notebook of a whole journal, JSON in ASCII, with one cell in memory.
+
+    Raises:
+        StorageError: S3 does not answer, or something is missing there.
+    """
+    last_number = await journal.open()
+    if not last_number:
+        yield json.dumps({"cells": [], **_ending(None, None)})
+        return
+    first, last = await asyncio.gather(journal.signed(1), journal.signed(last_number))
+    yield '{"cells": [\n' + json.dumps(_cover(first.entry, last.entry))
+    ended: dict[str, str] = {}
+    async for group in groups(journal, last_number):
+        _note_ends(ended, group)
+        cell = await _cell(journal, group)
+        yield ",\n" + await asyncio.to_thread(json.dumps, cell)
+    missing = [text for text in ended.values() if text]
+    if missing:
+        yield ",\n" + json.dumps(_markdown("incomplete", _incomplete(missing)))
+    rest = json.dumps(_ending(first, last))
+    yield "\n], " + rest[1:]
+
+
+async def groups(journal: Journal, last_number: int) -> AsyncIterator[list[SignedEntry]]:
+    """Yield the entries up to a number, those of one cell together (raises StorageError)."""
+    group: list[SignedEntry] = []
+    for begin in range(1, last_number + 1, READ_AHEAD_COUNT):
+        numbers = range(begin, min(begin + READ_AHEAD_COUNT, last_number + 1))
+        for signed in await asyncio.gather(*map(journal.signed, numbers)):
+            if group and not belongs(signed.entry, [each.entry for each in group]):
+                yield group
+                group = []
+            group.append(signed)
+    if group:
+        yield group
+
+
+def _note_ends(ended: dict[str, str], group: Sequence[SignedEntry]) -> None:
+    """Keep what is said of each cell that has no end so far, in order."""
+    for signed in group:
+        event = signed.entry.event
+        if isinstance(event, CellStarted):
+            what = f"`[{event.execution_count}]`" if event.is_cell else "a comm message"
+            ended[event.request_id] = f"- {what} (entry {signed.entry.number}, {signed.entry.time})"
+        elif isinstance(event, CellFinished):
+            ended.pop(event.request_id, None)
+
+
+def _incomplete(missing: Sequence[str]) -> str:
+    return "**Incomplete**: of these it is not known how they ended.\n\n" + "\n".join(missing)
+
+
+async def _cell(journal: Journal, group: Sequence[SignedEntry]) -> dict[str, Any]:
+    first = group[0].entry
+    started = first.event
+    entries = [each.envelope.to_json() for each in group]
+    if not isinstance(started, CellStarted) or not started.is_cell:
+        text = "\n\n".join(_told(each.entry.event, each.entry.time) for each in group)
+        return _markdown(_cell_id(first), text, entries)
+    last = group[-1].entry
+    finished = last.event if isinstance(last.event, CellFinished) else None
+    outputs: list[dict[str, Any]] = []
+    if finished is not None:
+        messages = await journal.messages(finished.outputs)
+        outputs = await asyncio.to_thread(shown_outputs, messages, finished.outputs.blob)
+    return {
+        "cell_type": "code",
+        "id": _cell_id(first),
+        "execution_count": started.execution_count,
+        "source": started.source,
+        "outputs": outputs,
+        "metadata": {
+            "execution": _times(first, last if finished is not None else None),
+            "lambda_kernel": {
+                "cell_id": None if started.cell_id is None else plain_text(started.cell_id),
+                "status": "incomplete" if finished is None else finished.status,
+                "audit": {"entries": entries},
+            },
+        },
+    }
+
+
+def _times(first: Entry, last: Entry | None) -> dict[str, str]:
+    """Return the times of a cell where nbclient and JupyterLab put them."""
+    times = {"iopub.status.busy": first.time, "iopub.execute_input": first.time}
+    if last is not None:
+        times |= {"shell.execute_reply": last.time, "iopub.status.idle": last.time}
+    return times
+
+
+def _told(event: Event, time: str) -> str:
+    if isinstance(event, CellFinished):
+        text = f"It ended: {event.status}" + (f", {event.failure}" if event.failure else "")
+    else:
+        text = _TOLD[type(event)]
+    return f"*{time}* {text}."
+
+
+def _cell_id(entry: Entry) -> str:
+    return f"entry-{entry.number}"
+
+
+def _markdown(cell_id: str, text: str, entries: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    return {
+        "cell_type": "markdown",
+        "id": cell_id,
+        "source": text,
+        "metadata": {"lambda_kernel": {"audit": {"entries": list(entries)}}},
+    }
+
+
+def _cover(first: Entry, last: Entry) -> dict[str, Any]:
+    facts = [f"- entries: {last.number}, from {first.time} to {last.time}"]
+    known = first.event.gateway if isinstance(first.event, CellStarted) else None
+    if known is not None:
+        session, runs_in = known.session, known.environment
+        agent = f", agent `{session.owner.agent}`" if session.owner.agent else ""
+        facts += [
+            f"- owner: user `{session.owner.user}`{agent}",
+            f"- workspace: `{session.workspace}`",
+            f"- environment: `{runs_in.id}`, Python {runs_in.python}",
+        ]
+        if session.forked_from is not None:
+            facts.append(f"- began with the variables of kernel `{session.forked_from}`")
+    return _markdown("cover", COVER.format(kernel_id=first.kernel_id, facts="\n".join(facts)))
+
+
+def _ending(first: SignedEntry | None, last: SignedEntry | None) -> dict[str, Any]:
+    event = None if first is None else first.entry.event
+    known = event.gateway if isinstance(event, CellStarted) else None
+    name = "lambda-python" if known is None else known.session.spec_name
+    language: dict[str, Any] = {"name": "python", "file_extension": ".py"}
+    language |= {"mimetype": "text/x-python", "pygments_lexer": "ipython3"}
+    if known is not None:
+        language["version"] = known.environment.python
+    trail: dict[str, Any] = {"schema": VIEW_SCHEMA}
+    if last is not None:
+        trail |= {
+            "kernel_id": last.entry.kernel_id,
+            "entries": last.entry.number,
+            "head": last.digest,
+        }
+    return {
+        "metadata": {
+            "kernelspec": {"name": name, "display_name": name, "language": "python"},
+            "language_info": language,
+            "lambda_kernel": {"trail": trail},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }

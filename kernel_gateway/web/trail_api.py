@@ -1,0 +1,111 @@
+"""``/api/kernels/{id}/trail…``: a kernel's audit trail, for its owner and for admins.
+
+Also of a kernel that has ended: whose it was, its journal says.
+"""
+
+from __future__ import annotations
+
+import json
+
+from kernel_gateway.audit.chain import CellFinished, CellStarted
+from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.trail import trail_chunks
+from kernel_gateway.errors import GatewayError, NotFound
+from kernel_gateway.kernels.identity import Identity, may_see
+from kernel_gateway.web.base import GatewayHandler, endpoint
+from lambda_kernel.contract import names
+from lambda_kernel.contract.schema import InvalidField
+
+
+class _TrailHandler(GatewayHandler):
+    auth_resource = "kernels"
+    _track_activity = False
+
+    async def _journal(self, kernel_id: str) -> Journal:
+        """Return the journal of a kernel that the caller may see, ended or not.
+
+        Raises:
+            NotFound: there is none for the caller.
+            StorageError: S3 does not answer.
+        """
+        try:
+            kernel = self.visible_kernel(kernel_id)
+        except NotFound as unknown:
+            return await self._ended(kernel_id, unknown)
+        if not kernel.is_held:
+            return self.registry.past_journal(kernel_id)
+        await kernel.settle_past()
+        # What a cell has just said is on its way there.
+        await kernel.journal.flush()
+        return kernel.journal
+
+    async def _ended(self, kernel_id: str, unknown: NotFound) -> Journal:
+        try:
+            names.check_kernel_id(kernel_id)
+        except InvalidField:
+            raise unknown from None
+        if any(kernel.kernel_id == kernel_id for kernel in self.registry.all()):
+            raise unknown
+        journal = self.registry.past_journal(kernel_id)
+        if not await journal.open():
+            raise unknown
+        event = (await journal.signed(1)).entry.event
+        known = event.gateway if isinstance(event, CellStarted) else None
+        owner = None if known is None else known.session.owner
+        is_theirs = owner is not None and may_see(
+            self.identity, Identity(user=owner.user, agent=owner.agent)
+        )
+        if not (is_theirs or self.identity.admin):
+            raise unknown
+        return journal
+
+
+class TrailHandler(_TrailHandler):
+    """The trail as a notebook."""
+
+    @endpoint
+    async def get(self, kernel_id: str) -> None:
+        """Send it, one cell at a time."""
+        journal = await self._journal(kernel_id)
+        self.set_header("Content-Type", "application/x-ipynb+json")
+        self.set_header("Content-Disposition", f'attachment; filename="{kernel_id}.ipynb"')
+        try:
+            async for chunk in trail_chunks(journal):
+                self.write(chunk)
+                await self.flush()
+        except GatewayError:
+            stream = getattr(self.request.connection, "stream", None)
+            if self._headers_written and stream is not None:
+                # An answer that ends in order would be taken for a whole trail.
+                stream.close()
+            raise
+        self.finish(set_content_type="application/x-ipynb+json")
+
+
+class TrailHeadHandler(_TrailHandler):
+    """Where the journal ends."""
+
+    @endpoint
+    async def get(self, kernel_id: str) -> None:
+        """Answer number and digest of the newest entry."""
+        journal = await self._journal(kernel_id)
+        number = await journal.open()
+        digest = (await journal.signed(number)).digest if number else ""
+        self.finish(json.dumps({"kernel_id": kernel_id, "number": number, "digest": digest}))
+
+
+class TrailBlobHandler(_TrailHandler):
+    """All that a cell published, where a notebook only shows the beginning."""
+
+    @endpoint
+    async def get(self, kernel_id: str, number: str) -> None:
+        """Answer the messages of the cell whose end is this entry."""
+        journal = await self._journal(kernel_id)
+        if not 0 < int(number) <= await journal.open():
+            raise NotFound(f"the journal has no entry {number}")
+        event = (await journal.signed(int(number))).entry.event
+        digest = event.outputs.blob if isinstance(event, CellFinished) else None
+        if digest is None:
+            raise NotFound(f"entry {number} has no output of its own object")
+        self.set_header("ETag", f'"{digest}"')
+        self.finish(await journal.blob(digest), set_content_type="application/json")

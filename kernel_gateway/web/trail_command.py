@@ -1,0 +1,250 @@
+"""What ``kernel-gateway trail`` and ``kernel-gateway keys`` do: audit trails and their keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+from securesystemslib.signer import Key
+
+from kernel_gateway.audit.chain import CellFinished, Entry
+from kernel_gateway.audit.envelopes import Envelope
+from kernel_gateway.audit.key_folder import KeyFolder
+from kernel_gateway.audit.notebook_reading import MAX_BYTES, NotATrail, TrailFile, read_trail
+from kernel_gateway.audit.signing import exported, imported
+from kernel_gateway.audit.verifying import (
+    TAMPERED,
+    UNPROVEN,
+    Report,
+    compare_with_journal,
+    verify,
+)
+from kernel_gateway.audit.view import BLOB_FOLDER, blob_reference
+from kernel_gateway.client.endpoint import ApiError, Endpoint
+from kernel_gateway.errors import ConfigError
+from kernel_gateway.web.cells_command import harmless
+from kernel_gateway.web.rest_client import RestClient
+from lambda_kernel.contract.schema import InvalidField
+
+LONG_S = 3600.0
+SHOWN_PROBLEMS = 20
+
+
+def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool) -> str:
+    """Write a kernel's trail to a file, and return what to say.
+
+    Args:
+        endpoint: the gateway.
+        kernel_id: whose trail.
+        output: the file.
+        with_blobs: also write what the notebook refers to, beside it.
+
+    Raises:
+        ApiError: the gateway refused, or the trail ended early.
+        ConfigError: the file cannot be written.
+    """
+    client = RestClient(endpoint, timeout_s=LONG_S)
+    try:
+        _download(client, f"{_trail(kernel_id)}.ipynb", output)
+        read = read_trail(_bounded(output))
+        count = _fetch_blobs(client, kernel_id, read, output.parent) if with_blobs else 0
+    except OSError as problem:
+        raise ConfigError(f"{output}: {problem.strerror}") from problem
+    more = f", and {count} blobs below {BLOB_FOLDER}" if with_blobs else ""
+    return f"wrote {output}{more}"
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a file is meant, not a kernel's id."""
+    return path.suffix == ".ipynb" or path.is_file()
+
+
+def verified_file(path: Path, keys: Mapping[str, Key]) -> Report:
+    """Return what a file proves (raises ConfigError, NotATrail)."""
+    try:
+        trail = read_trail(_bounded(path))
+        report = verify(trail, keys)
+        _check_blobs(trail, path.parent, report)
+    except OSError as problem:
+        raise ConfigError(f"{path}: {problem.strerror}") from problem
+    except NotATrail as problem:
+        raise NotATrail(f"{path}: {problem}") from problem
+    return report
+
+
+def against_journal(endpoint: Endpoint, report: Report, kernel_id: str | None) -> None:
+    """Compare the end of a trail with the gateway's journal (raises ApiError)."""
+    if kernel_id is None:
+        return
+    head = RestClient(endpoint).call("GET", f"{_trail(kernel_id)}/head")
+    compare_with_journal(report, head["number"], head["digest"])
+
+
+def trusted_keys(keys_file: Path | None, state_dir: Path) -> Mapping[str, Key]:
+    """Return the keys to verify with: those of a file, else the state directory's own.
+
+    Raises:
+        ConfigError: there are none, or they cannot be read.
+    """
+    if keys_file is None:
+        found: Mapping[str, Key] = KeyFolder(state_dir).keys()
+        where = f"{state_dir}/keys holds no key; give the gateway's with --keys FILE"
+    else:
+        try:
+            found = imported(keys_file.read_text(encoding="utf-8"), str(keys_file))
+        except (OSError, UnicodeDecodeError) as problem:
+            raise ConfigError(f"--keys {keys_file}: {problem}") from problem
+        where = f"--keys {keys_file}: there is no key in it"
+    if not found:
+        raise ConfigError(where)
+    return found
+
+
+def shown(report: Report) -> str:
+    """Return a report for people."""
+    lines = []
+    if report.problems:
+        first = report.problems[0]
+        lines.append(f"TAMPERED: {_where(first.cell)}: {first.kind}: {first.text}")
+        lines += [
+            f"  also {_where(more.cell)}: {more.kind}: {more.text}"
+            for more in report.problems[1:SHOWN_PROBLEMS]
+        ]
+        left = len(report.problems) - SHOWN_PROBLEMS
+        lines += [f"  and {left} more"] if left > 0 else []
+    else:
+        verdict = "not proven" if report.exit_code == UNPROVEN else "verified"
+        lines.append(
+            f"{verdict}: {report.entry_count} entries of kernel {report.kernel_id}, signed by "
+            f"{len(report.key_ids)} of your keys"
+        )
+    if report.unsigned_count:
+        lines.append(f"{report.unsigned_count} entries are not signed: anybody can have made them")
+    lines += report.unproven[:SHOWN_PROBLEMS]
+    lines += [
+        f"incomplete: how the cell [{each.execution_count}] ended is not recorded"
+        for each in report.incomplete
+    ]
+    lines.append("Markdown cells are no evidence")
+    if not report.is_against_journal and report.exit_code != TAMPERED:
+        lines.append(
+            f"the file alone cannot show that entries after number {report.head_number} were cut "
+            "off; --journal compares it with the gateway's journal"
+        )
+    return harmless("\n".join(lines))
+
+
+def as_json(report: Report) -> str:
+    """Return a report for programs."""
+    data = {
+        "verdict": {0: "verified", UNPROVEN: "unproven", TAMPERED: "tampered"}[report.exit_code],
+        "kernel_id": report.kernel_id,
+        "entries": report.entry_count,
+        "head": {"number": report.head_number, "digest": report.head_digest},
+        "keys": sorted(report.key_ids),
+        "unsigned": report.unsigned_count,
+        "incomplete": [each.request_id for each in report.incomplete],
+        "unproven": report.unproven,
+        "problems": [
+            {"kind": each.kind, "cell": each.cell, "text": each.text} for each in report.problems
+        ],
+        "against_journal": report.is_against_journal,
+    }
+    return json.dumps(data, indent=2)
+
+
+def keys_text(state_dir: Path, *, rotate: bool) -> str:
+    """Return the public keys of a gateway as JSON, or make a new key and return what to say.
+
+    Raises:
+        ConfigError: the folder cannot be used, or holds no key.
+    """
+    folder = KeyFolder(state_dir)
+    if not rotate:
+        return exported(list(trusted_keys(None, state_dir).values()))
+    try:
+        made = folder.rotate()
+    except OSError as problem:
+        raise ConfigError(f"{state_dir}: {problem.strerror}") from problem
+    return f"entries are signed with {made.keyid} from now on; give auditors `keys export` again"
+
+
+def _download(client: RestClient, path: str, output: Path) -> str:
+    """Write what the gateway answers to a file, all at once, and return its SHA-256."""
+    draft = output.with_name(f".{output.name}.{uuid.uuid4().hex}")
+    digest = hashlib.sha256()
+    try:
+        with draft.open("xb") as file:
+            client.download(path, lambda block: _take(block, file, digest))
+        draft.replace(output)
+    finally:
+        draft.unlink(missing_ok=True)
+    return digest.hexdigest()
+
+
+def _take(block: bytes, file: BinaryIO, digest: hashlib._Hash) -> None:
+    file.write(block)
+    digest.update(block)
+
+
+def _fetch_blobs(client: RestClient, kernel_id: str, trail: TrailFile, folder: Path) -> int:
+    (folder / BLOB_FOLDER).mkdir(parents=True, exist_ok=True)
+    count = 0
+    for number, digest in _blobs(trail):
+        path = folder / blob_reference(digest)
+        if not path.exists() and (
+            _download(client, f"{_trail(kernel_id)}/blobs/{number}", path) != digest
+        ):
+            path.unlink()
+            raise ApiError(f"entry {number}: what the gateway sent is not what was recorded")
+        count += 1
+    return count
+
+
+def _check_blobs(trail: TrailFile, folder: Path, report: Report) -> None:
+    """Note blobs beside a trail that are not what was recorded; they need not be there."""
+    for number, digest in _blobs(trail):
+        path = folder / blob_reference(digest)
+        if path.is_file():
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            if found != digest:
+                text = f"{blob_reference(digest)} is not what entry {number} names"
+                report.add("blob-changed", None, text)
+
+
+def _blobs(trail: TrailFile) -> list[tuple[int, str]]:
+    found = []
+    for cell in trail.cells:
+        for data in cell.envelopes or ():
+            try:
+                entry = Entry.from_bytes(Envelope.from_json(data).payload_bytes)
+            except InvalidField:
+                continue
+            event = entry.event
+            digest = event.outputs.blob if isinstance(event, CellFinished) else None
+            # A path is made of it.
+            if digest is not None and len(digest) == 64 and set(digest) <= set("0123456789abcdef"):
+                found.append((entry.number, digest))
+    return found
+
+
+def _bounded(path: Path) -> bytes:
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > MAX_BYTES:
+            raise NotATrail(f"is larger than the {MAX_BYTES:,} bytes that are read")
+        return file.read(MAX_BYTES + 1)
+
+
+def _trail(kernel_id: str) -> str:
+    return f"/api/kernels/{quote(kernel_id, safe='')}/trail"
+
+
+def _where(cell: int | None) -> str:
+    return "the end" if cell is None else f"cell {cell} of the file"

@@ -1,0 +1,121 @@
+"""A kernel's trail by REST: for its owner and admins, also when the kernel has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_gateway.audit.verifying import UNPROVEN
+from kernel_gateway.client.endpoint import ApiError, NoSuchThing
+from kernel_gateway.web.trail_command import against_journal, export, shown, verified_file
+from tests.functional.web.server import WebGateway
+from tests.functional.web.test_web_cells import ran
+
+CALLERS = [("u1", 200), ("root", 200), ("u1-a1", 404), ("u10", 404), ("no", 403)]
+
+
+def starts(trail: Any) -> list[Any]:
+    entries = [
+        json.loads(base64.b64decode(entry["payload"]))
+        for cell in trail["cells"]
+        for entry in cell["metadata"]["lambda_kernel"]["audit"]["entries"]
+    ]
+    return [entry["event"] for entry in entries if entry["type"] == "cell_started"]
+
+
+@pytest.mark.parametrize(("token", "status"), CALLERS)
+@pytest.mark.parametrize("has_ended", [False, True])
+@pytest.mark.parametrize("what", ["trail.ipynb", "trail/head", "trail/blobs/2"])
+async def test_only_the_owner_and_admins_see_a_trail(
+    gateway: WebGateway, token: str, status: int, has_ended: bool, what: str
+) -> None:
+    kernel_id, _ = await ran(gateway, "z" * 400_000)
+    if has_ended:
+        await gateway.rest("DELETE", f"/api/kernels/{kernel_id}")
+
+    answer = await gateway.rest("GET", f"/api/kernels/{kernel_id}/{what}", token=token)
+
+    assert answer.status == status
+    if what != "trail/head":
+        assert ("zzzz" in answer.body.decode()) == (status == 200)
+
+
+async def test_an_entry_says_who_asked_and_by_what(gateway: WebGateway) -> None:
+    kernel_id, _ = await ran(gateway, "by websocket")
+    await gateway.rest("POST", f"/api/kernels/{kernel_id}/execute", body={"code": "by rest"})
+
+    trail = (await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb")).json
+
+    callers = [event["gateway"]["caller"] for event in starts(trail)]
+    assert [(each["user"], each["client"]) for each in callers] == [
+        ("u1", "websocket"),
+        ("u1", "rest"),
+    ]
+
+
+async def test_an_agents_cell_names_user_agent_and_its_secret(gateway: WebGateway) -> None:
+    kernel_id = await gateway.start_kernel(token="u1-a1")
+    run = {"code": "1"}
+    await gateway.rest("POST", f"/api/kernels/{kernel_id}/execute", body=run, token="u1-a1")
+    await gateway.rest("POST", f"/api/kernels/{kernel_id}/execute", body=run, token="u1")
+
+    trail = (await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb")).json
+
+    first, second = (event["gateway"] for event in starts(trail))
+    assert first["session"]["owner"] == {"user": "u1", "agent": "a1"}
+    assert first["credentials"]["connector_secret"] == "lkg-connector-creds-a1"
+    assert (first["caller"]["agent"], second["caller"]["agent"]) == ("a1", None)
+
+
+@pytest.mark.parametrize(
+    "kernel_id", ["00000000-0000-0000-0000-000000000000", "a-b-c-d-e", "a-b-c-d-e_"]
+)
+async def test_a_kernel_that_never_was_has_no_trail(gateway: WebGateway, kernel_id: str) -> None:
+    for token in ("u1", "root"):
+        answer = await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb", token=token)
+        assert answer.status == 404
+
+
+async def test_a_trail_is_exported_with_blobs_and_compared(
+    gateway: WebGateway, tmp_path: Path
+) -> None:
+    kernel_id, _ = await ran(gateway, "one", "z" * 400_000)
+    output, endpoint = tmp_path / "trail.ipynb", gateway.endpoint()
+
+    said = await asyncio.to_thread(export, endpoint, kernel_id, output, with_blobs=True)
+    report = verified_file(output, {})
+    await asyncio.to_thread(against_journal, endpoint, report, kernel_id)
+
+    assert "1 blobs" in said
+    (blob,) = (tmp_path / "blobs" / "sha256").iterdir()
+    assert "z" * 400_000 in blob.read_text()
+    # This gateway has no key.
+    assert report.exit_code == UNPROVEN
+    assert "not signed" in shown(report)
+    assert report.head_number == 4
+    await asyncio.to_thread(blob.write_text, "other")
+    assert [problem.kind for problem in verified_file(output, {}).problems] == ["blob-changed"]
+
+
+async def test_an_export_that_fails_leaves_no_file(gateway: WebGateway, tmp_path: Path) -> None:
+    with pytest.raises(NoSuchThing):
+        await asyncio.to_thread(
+            export, gateway.endpoint(), "../../x", tmp_path / "t.ipynb", with_blobs=False
+        )
+    kernel_id, _ = await ran(gateway, "z" * 400_000)
+    await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail/head")
+    store = gateway.function.store
+    (blob,) = [key for _, key in store.objects if key.startswith("audit/blobs/")]
+    await store.delete("lkg-records", blob)
+    with pytest.raises(ApiError):
+        await asyncio.to_thread(
+            export, gateway.endpoint(), kernel_id, tmp_path / "t.ipynb", with_blobs=False
+        )
+
+    assert not await asyncio.to_thread(os.listdir, tmp_path)
