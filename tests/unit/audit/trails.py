@@ -29,7 +29,9 @@ LARGE = "x" * 600_000
 
 
 def message(msg_type: str, **content: Any) -> RecordedMessage:
-    return RecordedMessage(header={"msg_type": msg_type}, content=content)
+    return RecordedMessage(
+        header={"msg_type": msg_type, "msg_id": "m1", "session": "s"}, content=content
+    )
 
 
 def stream(text: str) -> RecordedMessage:
