@@ -18,6 +18,14 @@ HAS_KERNEL = """() => {
     return kernel?.connectionStatus === "connected" && kernel.status === "idle"
 }"""
 """A person sees it a moment later; to run cells before is to be asked which kernel to start."""
+HAS_SAVED_LAYOUT = """async () => {
+    const {serviceManager, shell} = window.jupyterapp
+    const workspace = location.pathname.split("/workspaces/")[1].split("/")[0]
+    const saved = await serviceManager.workspaces.fetch(workspace).catch(() => null)
+    const open = JSON.stringify(saved?.data["layout-restorer:data"] ?? {})
+    return open.includes(`notebook:${shell.currentWidget.context.path}`)
+}"""
+"""JupyterLab saves which tabs are open some seconds late; a page that is loaded before has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +178,7 @@ class Notebook:
 
     def reload(self) -> Notebook:
         """Load the page again, as F5 does."""
+        self.page.wait_for_function(HAS_SAVED_LAYOUT, timeout=SLOW_MS, polling=200)
         self.page.reload()
         expect(self.cell(0)).to_be_visible(timeout=SLOW_MS)
         return self
