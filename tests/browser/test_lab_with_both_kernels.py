@@ -15,7 +15,7 @@ import pytest
 from tests.integration.jupyter_server import TOKEN, a_server
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = pytest.mark.browser
 
@@ -35,11 +35,11 @@ def lab_url(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_local_and_a_lambda_kernel_run_beside_each_other(
-    page: Page, lab_url: str, tmp_path: Path
+    browser: Browser, lab_url: str, tmp_path: Path
 ) -> None:
     from playwright.sync_api import expect
 
-    page.set_viewport_size({"width": 1300, "height": 1100})
+    page = browser.new_page(viewport={"width": 1300, "height": 1100})
     page.goto(lab_url.format("python3.ipynb"))
     notebook = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
     expect(notebook.locator(".jp-KernelName")).to_contain_text("ipykernel", timeout=60_000)
