@@ -153,6 +153,8 @@ def make_fresh(kernel: CellKernel) -> None:
         vars(sys).pop(name, None)
     kernel.cell_shell._last_traceback = None
     kernel.cell_shell.InteractiveTB.tb = None
+    # Where %store keeps its values is made of the HOME at its first use.
+    kernel.cell_shell.db = None
     kernel.cell_session.reply = None
 
 
