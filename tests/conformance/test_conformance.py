@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.suite import LIMIT_S
 from tests.conformance.suites import SUITES
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(LIMIT_S)]
 
 
 @pytest.mark.parametrize("name", SUITES)
