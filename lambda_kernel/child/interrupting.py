@@ -79,7 +79,9 @@ class Interruptible:
                 inner.close()
                 raise
             except BaseException as thrown:  # noqa: BLE001  (thrown on, to where it belongs)
-                error = thrown
+                # The traceback that a user sees has no frame of this.
+                outer = thrown.__traceback__
+                error = thrown.with_traceback(outer.tb_next if outer is not None else None)
             if self._interrupting.take():
                 _forget_cancellation()
                 error = KeyboardInterrupt()

@@ -151,5 +151,5 @@ def _shown(messages: list[dict[str, Any]]) -> list[str]:
         rewritten([*map(list, told), reply]), indent=1, sort_keys=True, ensure_ascii=False
     )
     # The working directory, and the handles of displays that were drawn at random.
-    text = re.sub(r"/[^\s\"']*/work(?=[/\"' \\])|/tmp/\.[\w-]*-work-\w+", "WORK", text)
+    text = re.sub(r"(?:~|/[^\s\"']*)/work(?=[/\"' \\])|/tmp/\.[\w-]*-work-\w+", "WORK", text)
     return re.sub(r"\b[0-9a-f]{16}\b", "ID", text).replace("\\n", "\n").splitlines()
