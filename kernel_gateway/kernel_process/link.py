@@ -8,20 +8,18 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError
 
 from kernel_gateway.client.endpoint import ApiError, Endpoint, NoSuchThing
 from kernel_gateway.errors import GatewayError
-from kernel_gateway.web.codec import V1_PROTOCOL, MalformedFrame, join_v1, split_v1
+from kernel_gateway.web.codec import MalformedFrame, join_v1, split_v1
+from kernel_gateway.web.kernel_client import connect_channels
 from kernel_gateway.web.rest_client import RestClient
 from lambda_kernel.contract import names
 from lambda_kernel.contract.schema import InvalidField
 
 logger = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT_S = 20
-MAX_FRAME_BYTES = 1 << 30
 AGAIN_ATTEMPTS_COUNT = 5
 AGAIN_PAUSE_S = 0.5
 
@@ -68,17 +66,7 @@ class GatewayLink:
 
     async def open(self) -> None:
         """Connect (raises ApiError)."""
-        request = HTTPRequest(
-            self._endpoint.websocket_url(f"{self.path}/channels?session_id={self._session_id}"),
-            headers=self._endpoint.headers,
-            connect_timeout=CONNECT_TIMEOUT_S,
-        )
-        try:
-            self._socket = await websocket_connect(
-                request, subprotocols=[V1_PROTOCOL], max_message_size=MAX_FRAME_BYTES
-            )
-        except (OSError, HTTPClientError) as problem:
-            raise ApiError(f"cannot connect to kernel {self.kernel_id}: {problem}") from problem
+        self._socket = await connect_channels(self._endpoint, self.kernel_id, self._session_id)
         self._is_open.set()
 
     async def open_again(self) -> bool:

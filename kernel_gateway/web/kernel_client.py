@@ -23,6 +23,22 @@ CONNECT_TIMEOUT_S = 20
 MAX_FRAME_BYTES = 1 << 30
 
 
+async def connect_channels(
+    endpoint: Endpoint, kernel_id: str, session_id: str
+) -> WebSocketClientConnection:
+    """Return an open websocket to a kernel, which speaks the v1 protocol (raises ApiError)."""
+    path = f"/api/kernels/{kernel_id}/channels?session_id={session_id}"
+    request = HTTPRequest(
+        endpoint.websocket_url(path), headers=endpoint.headers, connect_timeout=CONNECT_TIMEOUT_S
+    )
+    try:
+        return await websocket_connect(
+            request, subprotocols=[V1_PROTOCOL], max_message_size=MAX_FRAME_BYTES
+        )
+    except (OSError, HTTPClientError) as problem:
+        raise ApiError(f"cannot connect to kernel {kernel_id}: {problem}") from problem
+
+
 class ChannelQueue:
     """Messages of one channel, in the order they came."""
 
@@ -104,18 +120,8 @@ class GatewayKernelClient:
 
     async def open(self) -> None:
         """Connect (raises ApiError)."""
-        path = f"/api/kernels/{self._kernel_id}/channels?session_id={self.session.session}"
-        request = HTTPRequest(
-            self._endpoint.websocket_url(path),
-            headers=self._endpoint.headers,
-            connect_timeout=CONNECT_TIMEOUT_S,
-        )
-        try:
-            self._socket = await websocket_connect(
-                request, subprotocols=[V1_PROTOCOL], max_message_size=MAX_FRAME_BYTES
-            )
-        except (OSError, HTTPClientError) as problem:
-            raise ApiError(f"cannot connect to kernel {self._kernel_id}: {problem}") from problem
+        session_id = self.session.session
+        self._socket = await connect_channels(self._endpoint, self._kernel_id, session_id)
         self._reader = asyncio.create_task(self._read(self._socket))
 
     async def close(self) -> None:
