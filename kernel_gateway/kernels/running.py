@@ -144,7 +144,7 @@ class RunningKernel(RecordedKernel):
         if not went_well and cell.stops_queue and self._queue:
             # What came after the error was shown was sent by somebody who knows of it.
             behind = list(self._queue)[: cell.behind_count]
-            aborted = [waiting for waiting in behind if isinstance(waiting, Cell)]
+            aborted = dict.fromkeys(waiting for waiting in behind if isinstance(waiting, Cell))
             self._queue = deque(each for each in self._queue if each not in aborted)
             for waiting in aborted:
                 self._turn_away(waiting.message, waiting.sink, {"status": "aborted"})
