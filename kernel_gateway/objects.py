@@ -53,7 +53,6 @@ class ObjectStore(Protocol):
         *,
         if_absent: bool = False,
         if_match: str | None = None,
-        is_checked: bool = False,
     ) -> str:
         """Store ``body`` and return its ETag.
 
@@ -63,7 +62,6 @@ class ObjectStore(Protocol):
             body: its bytes.
             if_absent: only where no such object exists.
             if_match: only where the object still has this ETag.
-            is_checked: have S3 compare the SHA-256 of what arrives, and keep it.
 
         Raises:
             PreconditionFailed: the condition does not hold.
@@ -119,17 +117,19 @@ class S3ObjectStore:
         *,
         if_absent: bool = False,
         if_match: str | None = None,
-        is_checked: bool = False,
     ) -> str:
         """Store ``body`` and return its ETag (raises PreconditionFailed)."""
-        arguments: dict[str, Any] = {"Bucket": bucket, "Key": key, "Body": body}
+        checksum = base64.b64encode(hashlib.sha256(body).digest()).decode()
+        arguments: dict[str, Any] = {
+            "Bucket": bucket,
+            "Key": key,
+            "Body": body,
+            "ChecksumSHA256": checksum,
+        }
         if if_absent:
             arguments["IfNoneMatch"] = "*"
         if if_match is not None:
             arguments["IfMatch"] = if_match
-        if is_checked:
-            digest = hashlib.sha256(body).digest()
-            arguments["ChecksumSHA256"] = base64.b64encode(digest).decode()
         answer = await self._call(lambda: self._client.put_object(**arguments), key)
         etag: str = answer["ETag"]
         return etag
@@ -208,7 +208,6 @@ class MemoryObjectStore:
         *,
         if_absent: bool = False,
         if_match: str | None = None,
-        is_checked: bool = False,
     ) -> str:
         """Store ``body`` and return its ETag (raises PreconditionFailed)."""
         old = self.objects.get((bucket, key))

@@ -285,7 +285,7 @@ class Journal:
         key = keys.journal_key(self._kernel_id, number)
         stored = await self._sealer.seal(payload)
         try:
-            await self._store.put(self._bucket, key, stored, if_absent=True, is_checked=True)
+            await self._store.put(self._bucket, key, stored, if_absent=True)
         except PreconditionFailed:
             # Our own write, whose answer was lost, is no other's; its signature may differ.
             return await self._holds(key, payload)
@@ -303,7 +303,7 @@ class Journal:
         outputs, stored = await asyncio.to_thread(_prepared, event.outputs)
         if outputs.blob is not None:
             key = keys.audit_blob_key(outputs.blob)
-            await self._store.put(self._bucket, key, stored, is_checked=True)
+            await self._store.put(self._bucket, key, stored)
         return replace(event, outputs=outputs)
 
     async def _blob(self, digest: str) -> tuple[RecordedMessage, ...]:

@@ -205,7 +205,9 @@ class S3ObjectStore:
         parts = []
         try:
             for number, chunk in enumerate(iter(lambda: body.read(PART_BYTES), b""), start=1):
-                answer = self._client.upload_part(Body=chunk, PartNumber=number, **place)
+                answer = self._client.upload_part(
+                    Body=chunk, ContentMD5=_md5(chunk), PartNumber=number, **place
+                )
                 parts.append({"ETag": answer["ETag"], "PartNumber": number})
             done = self._client.complete_multipart_upload(
                 MultipartUpload={"Parts": parts}, **place, **condition
@@ -229,13 +231,12 @@ class S3ObjectStore:
         for key in object_keys:
             ElementTree.SubElement(ElementTree.SubElement(root, "Object"), "Key").text = key
         body = ElementTree.tostring(root, "utf-8")
-        digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
         answer = self._requests.body(
             Request(
                 method="POST",
                 bucket=bucket,
                 query={"delete": ""},
-                headers={"Content-MD5": digest},
+                headers={"Content-MD5": _md5(body)},
                 body=body,
             )
         )[1]
@@ -308,6 +309,10 @@ def _refusal(error: ClientError, key: str, *, tagged: bool) -> StorageUnavailabl
     if tagged and code in {"AccessDenied", "403"}:
         text += "; " + TAGGING
     return StorageUnavailable(text)
+
+
+def _md5(body: bytes) -> str:
+    return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
 
 
 def _stored(headers: Mapping[str, str]) -> StoredObject:

@@ -60,7 +60,7 @@ async def test_a_body_is_sent_without_a_round_trip_to_ask_for_leave(server: _Ser
         )
     )
 
-    etag = await store.put("b", "k", b"stored", if_absent=True, is_checked=True)
+    etag = await store.put("b", "k", b"stored", if_absent=True)
     store.close()
 
     ((headers, body),) = server.seen
