@@ -67,6 +67,9 @@ class ObjectStore(Protocol):
             PreconditionFailed: the condition does not hold.
         """
 
+    async def copy(self, bucket: str, key: str, target: str) -> None:
+        """Store what an object holds under another key of its bucket, too (raises NotFound)."""
+
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
 
@@ -134,6 +137,13 @@ class S3ObjectStore:
         etag: str = answer["ETag"]
         return etag
 
+    async def copy(self, bucket: str, key: str, target: str) -> None:
+        """Store what an object holds under another key of its bucket, too (raises NotFound)."""
+        source = {"Bucket": bucket, "Key": key}
+        await self._call(
+            lambda: self._client.copy_object(Bucket=bucket, Key=target, CopySource=source), key
+        )
+
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
         await self._call(lambda: self._client.delete_object(Bucket=bucket, Key=key), key)
@@ -177,7 +187,7 @@ def _send_at_once(params: dict[str, Any], **_: Any) -> None:
 def translated(error: ClientError, key: str) -> NotFound | PreconditionFailed | StorageError:
     """Return the error of ours that boto3's ``error`` about ``key`` means."""
     code = error.response.get("Error", {}).get("Code", "")
-    if code in {"NoSuchKey", "404", "NotFound"}:
+    if code in {"NoSuchKey", "NoSuchVersion", "404", "NotFound"}:
         return NotFound(f"there is no object {key}")
     if code in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
         return PreconditionFailed(f"another writer holds {key}")
@@ -218,6 +228,10 @@ class MemoryObjectStore:
         self.objects[bucket, key] = body
         self.modified[bucket, key] = self.now()
         return self._etag(body)
+
+    async def copy(self, bucket: str, key: str, target: str) -> None:
+        """Store what an object holds under another key of its bucket, too (raises NotFound)."""
+        await self.put(bucket, target, (await self.get(bucket, key)).body)
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""

@@ -85,6 +85,7 @@ class Execution:
         content: dict[str, Any],
         timeout_s: float | None,
         caller: Caller | None,
+        metadata: dict[str, Any] | None = None,
     ):
         # Let go of at the end: who keeps results must not keep kernels.
         self._kernel: LambdaKernel | None = kernel
@@ -100,7 +101,9 @@ class Execution:
         header = new_header("execute_request", session="rest", username=kernel.owner.user)
         self.msg_id: str = header["msg_id"]
         content = {**content, "allow_stdin": False}
-        self._request = InMessage(header=header, content=content, caller=caller)
+        self._request = InMessage(
+            header=header, metadata=metadata or {}, content=content, caller=caller
+        )
 
     @classmethod
     def begin(
@@ -110,6 +113,7 @@ class Execution:
         *,
         timeout_s: float | None = None,
         caller: Caller | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> Execution:
         """Ask ``kernel`` to execute; return what becomes of it.
 
@@ -118,8 +122,9 @@ class Execution:
             content: of the execute_request.
             timeout_s: the cell is interrupted when it has run for so long; None = never.
             caller: who asks.
+            metadata: of the execute_request.
         """
-        execution = cls(kernel, content, timeout_s, caller)
+        execution = cls(kernel, content, timeout_s, caller, metadata)
         kernel.watch(execution.msg_id, execution._take)
         kernel.receive(execution._request, execution._end)
         return execution

@@ -188,6 +188,7 @@ class Lineage:
             workdir_name=record.workdir_name,
             execution_count=count,
             limits=self._services.limits_of(environment),
+            seeds=record.seeds,
         )
 
     def advance(self, invocation: Invocation | None, settled: Settled) -> None:

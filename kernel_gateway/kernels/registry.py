@@ -175,8 +175,7 @@ class KernelRegistry:
             PreconditionFailed: a kernel of this id exists.
             StorageError: the record could not be written.
         """
-        environment = self._environments.get(spec_name)
-        if environment is None:
+        if spec_name not in self._environments:
             raise NotFound(f"there is no kernelspec {spec_name!r}")
         owner = owner.as_owner
         floor_seq = 0
@@ -189,24 +188,59 @@ class KernelRegistry:
             kernel_id = str(uuid.uuid4())
         else:
             floor_seq = await self._used_seq(owner, options, kernel_id)
+        return await self.begin(
+            owner,
+            spec_name=spec_name,
+            options=options,
+            kernel_id=kernel_id,
+            workdir_name=None if source is None else source.record.workdir_name,
+            floor_seq=floor_seq,
+            found=found,
+        )
+
+    async def begin(
+        self,
+        owner: Identity,
+        *,
+        spec_name: str,
+        options: KernelOptions,
+        kernel_id: str,
+        workdir_name: str | None = None,
+        floor_seq: int = 0,
+        found: forking.Found | None = None,
+        recorded_seeds: Mapping[str, int] | None = None,
+    ) -> LambdaKernel:
+        """Return a new kernel whose id nobody has used since ``floor_seq``; raises as `start`.
+
+        Args:
+            owner, spec_name, options, kernel_id: as `start`.
+            workdir_name: 32 hex digits, drawn where None.
+            floor_seq: commits up to this number are not seen.
+            found: the commit that it begins with, of another kernel of its scope.
+            recorded_seeds: of the session that it replays; None = its own.
+        """
+        if spec_name not in self._environments:
+            raise NotFound(f"there is no kernelspec {spec_name!r}")
         if found is not None:
             # The first commit of the fork comes after the one that it begins with.
             floor_seq = max(floor_seq, found.origin.head.seq)
         record = KernelRecord(
             kernel_id=kernel_id,
             spec_name=spec_name,
-            owner=owner,
+            owner=owner.as_owner,
             options=options,
-            workdir_name=uuid.uuid4().hex if source is None else source.record.workdir_name,
+            workdir_name=workdir_name or uuid.uuid4().hex,
             created=utc_text(self._services.now()),
             floor_seq=floor_seq,
             origin=None if found is None else found.origin,
             holder=await self._services.replica.ready(),
+            seeds=dict(recorded_seeds or {}),
         )
         etag = await self._services.records.create(record)
         if found is not None:
             await self._hold(record, found)
             self._services.manifests.put(kernel_id, found.origin.head, found.stored)
+        environment = self._environments[spec_name]
         return self._directory.add(record, etag, environment, is_new=True)
 
     def source_of(self, owner: Identity, options: KernelOptions) -> LambdaKernel | None:
@@ -307,6 +341,11 @@ class KernelRegistry:
         """Return how many cells of this environment wait for a free container."""
         function_name = self._services.stack.function_name(environment.id)
         return self._services.dispatcher.gate(function_name).waiting
+
+    @property
+    def services(self) -> KernelServices:
+        """What its kernels share."""
+        return self._services
 
     @property
     def replica(self) -> Replica:

@@ -1,0 +1,401 @@
+"""Recorded cells run again, each a fresh invocation of a kernel that reaches its replay only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_gateway.audit.chain import CellFinished
+from kernel_gateway.audit.facts import DerivedFrom
+from kernel_gateway.errors import Conflict, NotFound
+from kernel_gateway.kernels.execution import Execution as RunningCell
+from kernel_gateway.kernels.forking import Found
+from kernel_gateway.kernels.identity import Identity
+from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.kernels.options import KernelOptions, ReplayOptions
+from kernel_gateway.kernels.registry import KernelRegistry
+from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.replay import parameters
+from kernel_gateway.replay.cells import CellPair, Execution
+from kernel_gateway.replay.executions import Recorded, execution_of, with_state
+from kernel_gateway.replay.pins import Pins, RecordedStates, Unavailable, VersionedFiles
+from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, TrailSource
+from kernel_gateway.replay.selecting import ReplayRequest, Treatment, treatment
+from lambda_kernel.contract import keys
+
+logger = logging.getLogger(__name__)
+
+PINNED_AT_ONCE = 4
+REASON = "the replay is over"
+CONTENT = ("code", "silent", "store_history", "user_expressions")
+NO_STDIN = "StdinNotImplementedError"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A cell begins.
+
+    Attributes:
+        number: of the cell in its trail.
+        place, count: it is which one of how many.
+        source: its code.
+    """
+
+    number: int
+    place: int
+    count: int
+    source: str
+
+
+Event = Begun | CellPair
+
+
+@dataclass(slots=True, kw_only=True)
+class Replay:
+    """One replay of a trail.
+
+    Args:
+        registry: where its kernels are started.
+        files: S3, for the workspaces.
+        trail: what is replayed.
+        source: where its entries are.
+        request: how.
+        replayer: who asks, and as whom the cells run.
+        caller: the same, for the journal.
+        readable: see RecordedStates.
+
+    Attributes:
+        replay_id: names its part of the replayer's prefix, and its scope.
+        kernel_ids: of the kernels it has started: each has a journal of its own.
+    """
+
+    registry: KernelRegistry
+    files: VersionedFiles
+    trail: RecordedTrail
+    source: TrailSource
+    request: ReplayRequest
+    replayer: Identity
+    caller: Caller
+    readable: str | None
+    replay_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    kernel_ids: list[str] = field(default_factory=list)
+    _states: RecordedStates = field(init=False)
+
+    def __post_init__(self) -> None:
+        services = self.registry.services
+        self._states = RecordedStates(
+            self.trail, services.store, self.files, services.stack, readable=self.readable
+        )
+
+    async def run(self) -> AsyncGenerator[Event, None]:
+        """Run the cells; yield each when it begins and when it has ended.
+
+        Pinned cells end in any order. What ran for it is gone afterwards; the journals stay.
+
+        Raises:
+            BadRequest: cells that there are not are asked for.
+            NotFound: their environment is not there.
+            Conflict: parameters cannot be set.
+            StorageError: S3 does not answer.
+        """
+        cells = self.request.selected(self.trail.cells)
+        events = self._pinned(cells) if self.request.is_pinned else self._sequential(cells)
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+        finally:
+            await self._clean_up()
+
+    async def _sequential(self, cells: Sequence[RecordedCell]) -> AsyncGenerator[Event, None]:
+        session = _Session(self)
+        parameters_after = parameters.place_of(cells) if self.request.parameters else -1
+        for place, cell in enumerate(cells):
+            if place == parameters_after:
+                await session.set_parameters(cell)
+            yield self._begun(cell, place, len(cells))
+            yield await session.pair(cell)
+        if cells and parameters_after == len(cells):
+            await session.set_parameters(cells[-1])
+        await session.end()
+
+    async def _pinned(self, cells: Sequence[RecordedCell]) -> AsyncGenerator[Event, None]:
+        at_once = asyncio.Semaphore(PINNED_AT_ONCE)
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        async def replay(place: int, cell: RecordedCell) -> None:
+            async with at_once:
+                events.put_nowait(self._begun(cell, place, len(cells)))
+                events.put_nowait(await self._pinned_pair(cell))
+
+        tasks = [asyncio.create_task(replay(n, cell)) for n, cell in enumerate(cells)]
+        all_done = asyncio.gather(*tasks)
+        try:
+            for _ in range(2 * len(cells)):
+                yield await _next(events, all_done)
+        finally:
+            all_done.cancel()
+            await asyncio.wait(tasks) if tasks else None
+            await asyncio.gather(all_done, return_exceptions=True)
+
+    async def _pinned_pair(self, cell: RecordedCell) -> CellPair:
+        treated = treatment(cell)
+        if not treated.runs:
+            return await self.pair(cell, treated)
+        kernel = None
+        try:
+            part = keys.replay_prefix(self.replayer.user, self.replay_id) + f"{cell.number}/"
+            await self._states.bring(await self._states.files_before(cell), part)
+            kernel = await self.start(cell, await self.begin(cell), part=cell.number)
+            return await self.pair(cell, treated, kernel)
+        except Unavailable as gone:
+            return await self.pair(cell, Treatment(runs=False, reason=f"unavailable: {gone}"))
+        finally:
+            if kernel is not None:
+                await self.end(kernel)
+
+    async def begin(self, cell: RecordedCell) -> Found | None:
+        """Return the copied commit that a cell begins with; raises as RecordedStates.begin."""
+        options = self._options(cell)
+        return await self._states.begin(cell, options.scope_of(self.replayer, self.replay_id))
+
+    async def start(
+        self, cell: RecordedCell, found: Found | None, *, part: int = 0
+    ) -> LambdaKernel:
+        """Return a new kernel for a cell.
+
+        Raises:
+            NotFound: its environment is not here.
+            StorageError: S3 does not answer.
+        """
+        assert cell.facts is not None  # noqa: S101  (else it is not run)
+        session = cell.facts.session
+        kernel_id = str(uuid.uuid4())
+        self.kernel_ids.append(kernel_id)
+        try:
+            return await self.registry.begin(
+                self.replayer,
+                spec_name=session.spec_name,
+                options=self._options(cell, part),
+                kernel_id=kernel_id,
+                workdir_name=session.workdir_name,
+                found=found,
+                recorded_seeds=cell.facts.seeds,
+            )
+        except NotFound as problem:
+            raise NotFound(f"cell {cell.number} cannot be run here: {problem}") from problem
+
+    async def end(self, kernel: LambdaKernel) -> None:
+        """End a kernel; its journal stays."""
+        try:
+            await self.registry.shutdown(kernel.kernel_id, REASON)
+        except NotFound:
+            logger.info("a replay's kernel has ended already")
+
+    async def pair(
+        self, cell: RecordedCell, treated: Treatment, kernel: LambdaKernel | None = None
+    ) -> CellPair:
+        """Return a cell beside what it was, after running it where that is to be done.
+
+        Raises:
+            StorageError: S3 does not answer.
+        """
+        recorded = await self._recorded(cell)
+        replayed, reason = None, treated.reason
+        if kernel is not None and treated.runs:
+            replayed, reason = await self._run(cell, kernel)
+            reason = treated.reason or reason
+        if not reason and recorded is None:
+            reason = "unavailable: its large output is not beside the trail"
+        return CellPair(
+            number=cell.number,
+            cell_id=cell.started.cell_id,
+            execution_count=cell.started.execution_count,
+            source=cell.started.source,
+            tags=cell.tags,
+            recorded=recorded,
+            replayed=None if reason else replayed,
+            reason=reason,
+        )
+
+    async def execute(
+        self, kernel: LambdaKernel, content: dict[str, Any], metadata: dict[str, Any]
+    ) -> tuple[CellFinished | None, str]:
+        """Run code, and return its end as the journal has it, or why there is none.
+
+        Raises:
+            StorageError: S3 does not answer.
+        """
+        running = RunningCell.begin(kernel, content, caller=self.caller, metadata=metadata)
+        try:
+            while not running.ended:
+                await running.news()
+        finally:
+            await running.cancel()
+        if running.refusal is not None:
+            return None, f"unavailable: it did not start: {running.refusal}"
+        await kernel.journal.flush()
+        async for entry in kernel.journal.newest_first():
+            if isinstance(entry.event, CellFinished):
+                return await kernel.journal.end_of_cell(entry.number), ""
+        # Nothing is sent for code that is empty.
+        return None, ""
+
+    @property
+    def states(self) -> RecordedStates:
+        """What recorded cells began with and left."""
+        return self._states
+
+    async def _run(self, cell: RecordedCell, kernel: LambdaKernel) -> tuple[Execution | None, str]:
+        started = cell.started
+        content = {name: started.content[name] for name in CONTENT if name in started.content}
+        kernel.continue_at(started.execution_count - 1)
+        finished, reason = await self.execute(kernel, content, started.metadata)
+        if finished is None:
+            return Execution(status="ok"), reason
+        found = await asyncio.to_thread(execution_of, finished, finished.outputs.messages)
+        if found.ename == NO_STDIN:
+            return None, "not-replayable: it asks its user, and answers are not recorded"
+        services = self.registry.services
+        replayed = Recorded(finished=finished, kernel_id=kernel.kernel_id, scope=kernel.scope)
+        return await with_state(found, replayed, services.store, services.stack.state), reason
+
+    async def _recorded(self, cell: RecordedCell) -> Execution | None:
+        if cell.finished is None:
+            return None
+        messages = await self.source.messages(cell)
+        if messages is None:
+            return None
+        found = await asyncio.to_thread(execution_of, cell.finished, messages, cell.times)
+        try:
+            scope = self._states.scope_of(cell)
+        except Unavailable:
+            return found
+        recorded = Recorded(finished=cell.finished, kernel_id=self.trail.kernel_id, scope=scope)
+        services = self.registry.services
+        return await with_state(found, recorded, services.store, services.stack.state)
+
+    def _options(self, cell: RecordedCell, part: int = 0) -> KernelOptions:
+        assert cell.facts is not None  # noqa: S101
+        session = cell.facts.session
+        derived_from = DerivedFrom(
+            kernel_id=self.trail.kernel_id, number=self.trail.number, digest=self.trail.digest
+        )
+        return KernelOptions(
+            workspace=session.workspace,
+            projects=session.projects,
+            replay=ReplayOptions(
+                replay_id=self.replay_id,
+                part=part,
+                derived_from=derived_from,
+                has_connectors=self.request.has_connectors,
+            ),
+        )
+
+    def _begun(self, cell: RecordedCell, place: int, count: int) -> Begun:
+        return Begun(number=cell.number, place=place + 1, count=count, source=cell.started.source)
+
+    async def _clean_up(self) -> None:
+        """End what is left of it: kernels, variables, and files that nobody wants to keep."""
+        services = self.registry.services
+        for kernel in [k for k in self.registry.all() if k.kernel_id in self.kernel_ids]:
+            await self.end(kernel)
+        scopes = {
+            ReplayOptions(
+                replay_id=self.replay_id,
+                derived_from=DerivedFrom(kernel_id="", number=0, digest=""),
+                has_connectors=self.request.has_connectors,
+            ).scope_of(self.replayer.as_owner)
+        }
+        for scope in scopes:
+            prefix = keys.scope_prefix(scope)
+            async for key in services.store.list(services.stack.state, prefix):
+                await services.store.delete(services.stack.state, key)
+        if not self.request.keeps_files:
+            prefix = keys.replay_prefix(self.replayer.user, self.replay_id)
+            await self.files.delete_all(prefix)
+
+
+class _Session:
+    """The one session of a sequential replay, and its workspace."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self._kernel: LambdaKernel | None = None
+        self._number: int | None = None
+        self._recorded: Pins = {}
+        self._broken = ""
+
+    async def pair(self, cell: RecordedCell) -> CellPair:
+        """Return a cell beside what it was, with all that came before it in the replay."""
+        treated = treatment(cell)
+        if treated.runs and not self._broken:
+            try:
+                await self._prepare(cell)
+            except Unavailable as gone:
+                # What comes later would run on another workspace than the recorded one.
+                self._broken = f"unavailable: {gone}"
+        if treated.runs and self._broken:
+            treated = Treatment(runs=False, reason=self._broken)
+        return await self._replay.pair(cell, treated, self._kernel)
+
+    async def set_parameters(self, cell: RecordedCell) -> None:
+        """Set the replay's parameters before a cell; raises as Replay.run."""
+        await self._prepare(cell)
+        assert self._kernel is not None  # noqa: S101
+        code = parameters.source_of(self._replay.request.parameters)
+        metadata = {"tags": [parameters.INJECTED_TAG]}
+        content = {"code": code, "store_history": False}
+        finished, reason = await self._replay.execute(self._kernel, content, metadata)
+        if finished is None or finished.status != "ok":
+            raise Conflict(f"the parameters could not be set: {reason or 'see the replay'}")
+
+    async def end(self) -> None:
+        """End the kernel; its journal stays."""
+        if self._kernel is not None:
+            await self._replay.end(self._kernel)
+            self._kernel = None
+
+    async def _prepare(self, cell: RecordedCell) -> None:
+        await self._bring_files(cell)
+        if self._kernel is not None and self._number == cell.session:
+            return
+        is_first = self._kernel is None
+        await self.end()
+        goes_on = is_first and self._replay.request.begin is not None
+        found = await self._replay.begin(cell) if goes_on else None
+        self._kernel = await self._replay.start(cell, found)
+        self._number = cell.session
+
+    async def _bring_files(self, cell: RecordedCell) -> None:
+        """Do what others than recorded cells did to the workspace before a cell."""
+        if not cell.has_committed:
+            return
+        replay = self._replay
+        target = keys.replay_prefix(replay.replayer.user, replay.replay_id)
+        before = await replay.states.files_before(cell)
+        new = {path: pin for path, pin in before.items() if self._recorded.get(path) != pin}
+        await replay.states.bring(new, target)
+        for path in self._recorded.keys() - before.keys():
+            try:
+                await replay.files.delete(target + path)
+            except NotFound:
+                continue
+        self._recorded = await replay.states.files_after(cell)
+
+
+async def _next(events: asyncio.Queue[Event], all_done: asyncio.Future[Any]) -> Event:
+    """Return the next event; raises what ended the work before there was one."""
+    getting = asyncio.ensure_future(events.get())
+    try:
+        await asyncio.wait({getting, all_done}, return_when=asyncio.FIRST_COMPLETED)
+        if not getting.done():
+            await all_done
+        return await getting
+    finally:
+        getting.cancel()
