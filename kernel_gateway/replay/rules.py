@@ -31,12 +31,12 @@ _HEADER = re.compile(r"^[ \t]*\[\[[ \t]*rule[ \t]*\]\]", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One kind of text that may differ.
+    r"""One kind of text that may differ.
 
     Attributes:
         name: as the report calls it.
         pattern: what it replaces.
-        replacement: by what; ``\\1`` is the pattern's first group.
+        replacement: by what; ``\1`` is the pattern's first group.
         kinds: where it applies; ``*`` stands for any text.
         why: for readers.
     """
@@ -136,7 +136,7 @@ class Rules:
         lines = [text.count("\n", 0, found.start()) + 1 for found in _HEADER.finditer(text)]
         found = _tables(table, name)
         for index, each in enumerate(found):
-            # Headers inside a long string would be counted too: then no line is better than a wrong one.
+            # Headers inside a long string count too: no line is better than a wrong one.
             line = f", line {lines[index]}" if len(lines) == len(found) else ""
             rule = _rule(each, f"{name}{line}: rule {each.get('name', index + 1)!r}")
             known[rule.name] = rule
