@@ -175,8 +175,6 @@ class KernelRegistry:
             PreconditionFailed: a kernel of this id exists.
             StorageError: the record could not be written.
         """
-        if spec_name not in self._environments:
-            raise NotFound(f"there is no kernelspec {spec_name!r}")
         owner = owner.as_owner
         floor_seq = 0
         source = self.source_of(owner, options)
@@ -212,14 +210,11 @@ class KernelRegistry:
     ) -> LambdaKernel:
         """Return a new kernel whose id nobody has used since ``floor_seq``; raises as `start`.
 
-        Args:
-            owner, spec_name, options, kernel_id: as `start`.
-            workdir_name: 32 hex digits, drawn where None.
-            floor_seq: commits up to this number are not seen.
-            found: the commit that it begins with, of another kernel of its scope.
-            recorded_seeds: of the session that it replays; None = its own.
+        ``workdir_name`` is drawn where it is None, ``found`` the commit of another kernel of its
+        scope that it begins with, ``recorded_seeds`` those of the session that it replays.
         """
-        if spec_name not in self._environments:
+        environment = self._environments.get(spec_name)
+        if environment is None:
             raise NotFound(f"there is no kernelspec {spec_name!r}")
         if found is not None:
             # The first commit of the fork comes after the one that it begins with.
@@ -240,7 +235,6 @@ class KernelRegistry:
         if found is not None:
             await self._hold(record, found)
             self._services.manifests.put(kernel_id, found.origin.head, found.stored)
-        environment = self._environments[spec_name]
         return self._directory.add(record, etag, environment, is_new=True)
 
     def source_of(self, owner: Identity, options: KernelOptions) -> LambdaKernel | None:

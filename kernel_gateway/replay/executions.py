@@ -15,6 +15,7 @@ from kernel_gateway.audit.view import shown_outputs
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.kernels.variables import (
     HIDDEN_NAMES,
+    bytes_of,
     damage_told,
     description_of,
     parsed,
@@ -27,6 +28,9 @@ from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
+
+PACK_BYTES = 8 << 20
+"""Of a larger object the digests of its chunks are enough."""
 
 
 def execution_of(
@@ -99,44 +103,80 @@ async def with_state(
         if described is None:
             return replace(execution, state={})
         objects = {each.id: each for each in commit.namespace.objects}
-        return replace(execution, state=_digests(*described, objects))
-    except (GatewayError, InvalidField):
+        packs: dict[int, bytes] = {}
+        state: dict[str, str] = {}
+        for row in _changed(*described, commit.execution_count):
+            if row.object_id in objects and objects[row.object_id].size_bytes <= PACK_BYTES:
+                if row.object_id not in packs:
+                    found = objects[row.object_id]
+                    packs[row.object_id] = await bytes_of(found, store, bucket, recorded.scope)
+            digest = _digest_of(row, objects, packs.get(row.object_id))
+            state |= dict.fromkeys(row.names, digest)
+        return replace(execution, state=state)
+    except (GatewayError, InvalidField, LookupError):
         logger.info("the variables of a cell are not known any more", exc_info=True)
         return execution
 
 
-def _digests(
-    stored: bytes, parts: Mapping[int, bytes], objects: Mapping[int, StoredObject]
-) -> dict[str, str]:
-    """Return the digest of what each variable is stored in (raises VariablesUnreadable)."""
-    found: dict[str, str] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """Where variables are stored."""
+
+    names: tuple[str, ...]
+    object_id: int
+    offset: int
+    size_bytes: int
+    buffers: tuple[int, ...] = ()
+
+
+def _changed(stored: bytes, parts: Mapping[int, bytes], count: int) -> list[_Row]:
+    """Return what the cell with this number has stored (raises VariablesUnreadable)."""
+    found = []
     with damage_told():
-        data = parsed(stored)
-        for names, pickle, buffers in _rows(data, parts):
-            digest = _digest_of(pickle, buffers, objects)
-            found |= {name: digest for name in names if _is_shown(name)}
+        for names, (object_id, offset, size_bytes), buffers, cell in _rows(parsed(stored), parts):
+            shown = tuple(name for name in names if _is_shown(name))
+            if cell == count and shown:
+                row = _Row(
+                    names=shown,
+                    object_id=int(object_id),
+                    offset=int(offset),
+                    size_bytes=int(size_bytes),
+                    buffers=tuple(map(int, buffers)),
+                )
+                found.append(row)
     return found
 
 
 def _rows(
     data: dict[str, Any], parts: Mapping[int, bytes]
-) -> Iterator[tuple[Sequence[str], Any, Any]]:
+) -> Iterator[tuple[Sequence[str], Any, Any, Any]]:
     for number, gone in data.get("settled", ()):
-        part = json.loads(parts[number])
+        part, left_out = json.loads(parts[number]), set(gone)
         numbers = [start + i for start, count in part["numbers"] for i in range(count)]
         rows = zip(*json.loads(part["rest"]), strict=True)
-        for name, own, (_, *pickle, _) in zip(part["names"].split(" "), numbers, rows, strict=True):
-            if own not in set(gone):
-                yield [name], pickle, []
-    for _, names, _, _, _, pickle, buffers, _, _ in data["components"]:
-        yield list(names), pickle, buffers
+        names = part["names"].split(" ")
+        for name, own, (_, *pickle, cell) in zip(names, numbers, rows, strict=True):
+            if own not in left_out:
+                yield [name], pickle, [], cell
+    for _, names, _, _, _, pickle, buffers, _, cell in data["components"]:
+        yield list(names), pickle, buffers, cell
 
 
-def _digest_of(pickle: Any, buffers: Any, objects: Mapping[int, StoredObject]) -> str:
-    object_id, offset, size_bytes = pickle
-    chunks = [[chunk.digest for chunk in objects[n].chunks] for n in (object_id, *buffers)]
-    text = json.dumps([chunks, offset, size_bytes])
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest_of(row: _Row, objects: Mapping[int, StoredObject], pack: bytes | None) -> str:
+    """Return a digest of the bytes, or of the digests of their chunks where they are many."""
+    digest = hashlib.sha256()
+    if pack is not None:
+        digest.update(pack[row.offset : row.offset + row.size_bytes])
+    else:
+        _take_chunks(objects[row.object_id], digest)
+    for number in row.buffers:
+        _take_chunks(objects[number], digest)
+    return digest.hexdigest()
+
+
+def _take_chunks(stored: StoredObject, digest: hashlib._Hash) -> None:
+    for chunk in stored.chunks:
+        digest.update(chunk.digest.encode())
 
 
 def _is_shown(name: str) -> bool:

@@ -149,15 +149,16 @@ class RecordedStates:
         async def copy(path: str, pin: Pin) -> None:
             if self._readable is None or not pin.key.startswith(self._readable):
                 raise Unavailable(f"{path} was in a workspace that is not yours")
+            if pin.version_id is None:
+                raise Unavailable(f"{path}: which version it was is not recorded")
             try:
                 names.check_file_key(path)
-                if pin.version_id is None:
-                    raise NotFound("no version is recorded")
                 async with self._copying:
                     await self._files.copy_version(pin.key, pin.version_id, target + path)
             except (InvalidField, NotFound) as gone:
-                which = pin.version_id or "not recorded"
-                raise Unavailable(f"{path} (version {which}) is not kept any more") from gone
+                raise Unavailable(
+                    f"{path} (version {pin.version_id}) is not kept any more"
+                ) from gone
 
         await _all(copy(path, pin) for path, pin in pins.items())
 

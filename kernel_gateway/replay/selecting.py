@@ -60,8 +60,8 @@ class ReplayRequest:
             raise BadRequest("--from: is for the mode sequential, and not together with --only")
         if self.parameters and self.is_pinned:
             raise BadRequest(
-                "-p: pinned cells begin with recorded variables, which parameters would not change; "
-                "leave --mode pinned and --only out"
+                "-p: pinned cells begin with recorded variables, which parameters would not "
+                "change; leave --mode pinned and --only out"
             )
         for name in self.parameters:
             if not name.isidentifier():

@@ -17,11 +17,13 @@ from lambda_kernel.contract import names
 from lambda_kernel.contract.schema import InvalidField
 
 
-class _TrailHandler(GatewayHandler):
+class JournalHandler(GatewayHandler):
+    """Base of handlers that read journals."""
+
     auth_resource = "kernels"
     _track_activity = False
 
-    async def _journal(self, kernel_id: str) -> Journal:
+    async def journal_of(self, kernel_id: str) -> Journal:
         """Return the journal of a kernel that the caller may see, ended or not.
 
         Raises:
@@ -60,13 +62,13 @@ class _TrailHandler(GatewayHandler):
         return journal
 
 
-class TrailHandler(_TrailHandler):
+class TrailHandler(JournalHandler):
     """The trail as a notebook."""
 
     @endpoint
     async def get(self, kernel_id: str) -> None:
         """Send it, one cell at a time."""
-        journal = await self._journal(kernel_id)
+        journal = await self.journal_of(kernel_id)
         self.set_header("Content-Type", "application/x-ipynb+json")
         self.set_header("Content-Disposition", f'attachment; filename="{kernel_id}.ipynb"')
         try:
@@ -82,25 +84,25 @@ class TrailHandler(_TrailHandler):
         self.finish(set_content_type="application/x-ipynb+json")
 
 
-class TrailHeadHandler(_TrailHandler):
+class TrailHeadHandler(JournalHandler):
     """Where the journal ends."""
 
     @endpoint
     async def get(self, kernel_id: str) -> None:
         """Answer number and digest of the newest entry."""
-        journal = await self._journal(kernel_id)
+        journal = await self.journal_of(kernel_id)
         number = await journal.open()
         digest = (await journal.signed(number)).digest if number else ""
         self.finish(json.dumps({"kernel_id": kernel_id, "number": number, "digest": digest}))
 
 
-class TrailBlobHandler(_TrailHandler):
+class TrailBlobHandler(JournalHandler):
     """All that a cell published, where a notebook only shows the beginning."""
 
     @endpoint
     async def get(self, kernel_id: str, number: str) -> None:
         """Answer the messages of the cell whose end is this entry."""
-        journal = await self._journal(kernel_id)
+        journal = await self.journal_of(kernel_id)
         if not 0 < int(number) <= await journal.open():
             raise NotFound(f"the journal has no entry {number}")
         event = (await journal.signed(int(number))).entry.event
