@@ -106,10 +106,9 @@ async def with_state(
         packs: dict[int, bytes] = {}
         state: dict[str, str] = {}
         for row in _changed(*described, commit.execution_count):
-            if row.object_id in objects and objects[row.object_id].size_bytes <= PACK_BYTES:
-                if row.object_id not in packs:
-                    found = objects[row.object_id]
-                    packs[row.object_id] = await bytes_of(found, store, bucket, recorded.scope)
+            found = objects[row.object_id]
+            if found.id not in packs and found.size_bytes <= PACK_BYTES:
+                packs[found.id] = await bytes_of(found, store, bucket, recorded.scope)
             digest = _digest_of(row, objects, packs.get(row.object_id))
             state |= dict.fromkeys(row.names, digest)
         return replace(execution, state=state)

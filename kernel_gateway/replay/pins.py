@@ -101,7 +101,11 @@ class RecordedStates:
 
     def scope_of(self, cell: RecordedCell) -> Scope:
         """Return whose state a cell's commit is in (raises Unavailable)."""
-        found = None if cell.facts is None else scope_of(cell.facts.session, self._trail.kernel_id)
+        first = self._trail.facts
+        session = None if cell.facts is None else cell.facts.session
+        # A trail that somebody brought along may say of each cell another owner.
+        is_same = first is not None and session is not None and session.owner == first.session.owner
+        found = scope_of(session, self._trail.kernel_id) if is_same and session else None
         if found is None or self._readable is None:
             raise Unavailable("the variables of that session are not kept for you")
         return found
@@ -232,13 +236,15 @@ class RecordedStates:
         scope = self.scope_of(cell)
         what = f"commit {head.seq} of kernel {kernel_id}"
         try:
+            names.check_kernel_id(kernel_id)
             key = keys.commit_key(scope, kernel_id, head.seq)
             stored = (await self._store.get(self._stack.state, key)).body
-            if digest_of(stored) != head.digest:
-                raise Unavailable(f"{what} is not the one that was recorded")
-            return Commit.from_bytes(stored), scope
+            commit = Commit.from_bytes(stored)
         except (NotFound, InvalidField) as gone:
             raise Unavailable(f"{what} is not kept any more") from gone
+        if digest_of(stored) != head.digest:
+            raise Unavailable(f"{what} is not the one that was recorded")
+        return commit, scope
 
     async def _around(self, cell: RecordedCell) -> Pins:
         """Return the workspace as the committed cell before says it, else as the next found it."""

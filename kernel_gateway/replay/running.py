@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -12,7 +13,7 @@ from typing import Any
 
 from kernel_gateway.audit.chain import CellFinished
 from kernel_gateway.audit.facts import DerivedFrom
-from kernel_gateway.errors import Conflict, NotFound
+from kernel_gateway.errors import BadRequest, Conflict, NotFound
 from kernel_gateway.kernels.execution import Execution as RunningCell
 from kernel_gateway.kernels.forking import Found
 from kernel_gateway.kernels.identity import Identity
@@ -27,6 +28,8 @@ from kernel_gateway.replay.pins import Pins, RecordedStates, Unavailable, Versio
 from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, TrailSource
 from kernel_gateway.replay.selecting import ReplayRequest, Treatment, treatment
 from lambda_kernel.contract import keys
+from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +186,7 @@ class Replay:
                 spec_name=session.spec_name,
                 options=self._options(cell, part),
                 kernel_id=kernel_id,
-                workdir_name=session.workdir_name,
+                workdir_name=_workdir_name(session.workdir_name),
                 found=found,
                 recorded_seeds=cell.facts.seeds,
             )
@@ -286,16 +289,18 @@ class Replay:
         derived_from = DerivedFrom(
             kernel_id=self.trail.kernel_id, number=self.trail.number, digest=self.trail.digest
         )
-        return KernelOptions(
-            workspace=session.workspace,
-            projects=session.projects,
-            replay=ReplayOptions(
-                replay_id=self.replay_id,
-                part=part,
-                derived_from=derived_from,
-                has_connectors=self.request.has_connectors,
-            ),
+        replay = ReplayOptions(
+            replay_id=self.replay_id,
+            part=part,
+            derived_from=derived_from,
+            has_connectors=self.request.has_connectors,
         )
+        try:
+            return KernelOptions(
+                workspace=session.workspace, projects=session.projects, replay=replay
+            )
+        except InvalidField as problem:
+            raise BadRequest(f"cell {cell.number}: {problem}") from problem
 
     def _begun(self, cell: RecordedCell, place: int, count: int) -> Begun:
         return Begun(number=cell.number, place=place + 1, count=count, source=cell.started.source)
@@ -305,20 +310,18 @@ class Replay:
         services = self.registry.services
         for kernel in [k for k in self.registry.all() if k.kernel_id in self.kernel_ids]:
             await self.end(kernel)
-        scopes = {
-            ReplayOptions(
-                replay_id=self.replay_id,
-                derived_from=DerivedFrom(kernel_id="", number=0, digest=""),
-                has_connectors=self.request.has_connectors,
-            ).scope_of(self.replayer.as_owner)
-        }
-        for scope in scopes:
-            prefix = keys.scope_prefix(scope)
-            async for key in services.store.list(services.stack.state, prefix):
-                await services.store.delete(services.stack.state, key)
+        agent = self.replayer.agent if self.request.has_connectors else None
+        scope = Scope(user=self.replayer.user, agent=agent, execution=self.replay_id)
+        stored = services.store.list(services.stack.state, keys.scope_prefix(scope))
+        for key in [key async for key in stored]:
+            await services.store.delete(services.stack.state, key)
         if not self.request.keeps_files:
             prefix = keys.replay_prefix(self.replayer.user, self.replay_id)
             await self.files.delete_all(prefix)
+
+
+def _workdir_name(recorded: str | None) -> str | None:
+    return recorded if recorded and re.fullmatch("[0-9a-f]{32}", recorded) else None
 
 
 class _Session:

@@ -11,6 +11,7 @@ from kernel_gateway.errors import BadRequest
 from kernel_gateway.replay.recorded import RecordedCell
 
 Mode = Literal["sequential", "pinned"]
+Network = Literal["none", "recorded"]
 
 NO_FAULT_OF_THE_CELL = frozenset(
     failure.ename
@@ -51,7 +52,7 @@ class ReplayRequest:
     begin: int | None = None
     only: tuple[int, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    network: Literal["none", "recorded"] = "none"
+    network: Network = "none"
     has_connectors: bool = False
     keeps_files: bool = True
 
