@@ -179,4 +179,4 @@ def _take_chunks(stored: StoredObject, digest: hashlib._Hash) -> None:
 
 
 def _is_shown(name: str) -> bool:
-    return name not in HIDDEN_NAMES and name[:1] not in "<("
+    return name not in HIDDEN_NAMES and name[:1] not in "<(" and name != "__warningregistry__"

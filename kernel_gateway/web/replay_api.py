@@ -66,7 +66,6 @@ class ReplaysHandler(JournalHandler):
             StorageError: S3 does not answer.
         """
         request = body.request
-        is_own_journal = not body.trail
         source = await self._source(body)
         trail = await read(source)
         if trail.kernel_id != body.kernel_id or body.head not in (None, trail.digest):
@@ -75,7 +74,7 @@ class ReplaysHandler(JournalHandler):
         # What a caller brings along may name anything: only its own is believed.
         is_theirs = owner is not None and may_execute(self.identity, owner)
         readable = None
-        if owner is not None and (is_own_journal or is_theirs):
+        if owner is not None and (is_theirs or isinstance(source, JournalSource)):
             readable = keys.user_prefix(owner.user)
         replayer = self.identity.as_owner
         if request.has_connectors:
@@ -95,7 +94,8 @@ class ReplaysHandler(JournalHandler):
         )
 
     async def _source(self, body: ReplayBody) -> TrailSource:
-        if body.trail:
+        is_here = await self.registry.past_journal(body.kernel_id).open() > 0
+        if body.trail and not is_here:
             return SentSource(await asyncio.to_thread(body.signed))
         journal = await self.journal_of(body.kernel_id)
         count = await journal.open()
