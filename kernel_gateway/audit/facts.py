@@ -97,6 +97,8 @@ class StartFacts:
         caller: who asked; None where no client did, or an earlier version wrote it.
         source_digest: SHA-256 (hex) of the source in UTF-8; None for a comm message.
         network: what the cell may reach.
+        seeds: what the random number generators of the session began with, by name; none where
+            they are not recorded, and in a fork, which goes on with those of its source.
     """
 
     session: Session
@@ -105,6 +107,7 @@ class StartFacts:
     environment: RunsIn
     credentials: Credentials
     network: Literal["none"] = "none"
+    seeds: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
