@@ -21,7 +21,7 @@ from kernel_gateway.errors import (
     NotFound,
     PreconditionFailed,
 )
-from kernel_gateway.kernels import forking
+from kernel_gateway.kernels import forking, seeds
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.directory import Directory
 from kernel_gateway.kernels.ended import EndedKernel, EndedKernels
@@ -219,6 +219,8 @@ class KernelRegistry:
         if found is not None:
             # The first commit of the fork comes after the one that it begins with.
             floor_seq = max(floor_seq, found.origin.head.seq)
+        if recorded_seeds is None:
+            recorded_seeds = {} if found is not None else seeds.drawn(environment)
         record = KernelRecord(
             kernel_id=kernel_id,
             spec_name=spec_name,
@@ -229,7 +231,7 @@ class KernelRegistry:
             floor_seq=floor_seq,
             origin=None if found is None else found.origin,
             holder=await self._services.replica.ready(),
-            seeds=dict(recorded_seeds or {}),
+            seeds=dict(recorded_seeds),
         )
         etag = await self._services.records.create(record)
         if found is not None:

@@ -41,14 +41,22 @@ CHUNK_SHARE = 0.25
 DORMANT_SHARE = 0.25
 """Of the ephemeral storage, for HOMEs of scopes that are not served now."""
 
+HASH_SEED = "0"
+"""In every environment: the order of a set must not change from a cell to the next."""
+
 ZYGOTE_ENVIRONMENT = {
     "LANG": "C.UTF-8",
-    "PYTHONHASHSEED": "0",
+    "PYTHONHASHSEED": HASH_SEED,
     "PIP_BREAK_SYSTEM_PACKAGES": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
 }
 """Added to the clean environment of a zygote, and so of every cell."""
+
+REPRODUCIBLE_ENVIRONMENT = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": "946684800"}
+"""Added too where randomness is recorded. Files that are made of the same have the same bytes
+where a program asks for this moment (2000-01-01) instead of the clock.
+Source: reproducible-builds.org, SOURCE_DATE_EPOCH."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +75,7 @@ class Settings:
         runtime_api: address of the Runtime API.
         mask_connectors: replace connector values in what a cell prints.
         allow_degraded: run cells although the probe failed.
+        recorded_randomness: what a cell gets at random can be replayed.
         alone_on_machine: a Lambda micro-VM, where this process need not be pid 1.
     """
 
@@ -82,6 +91,7 @@ class Settings:
     runtime_api: str
     mask_connectors: bool
     allow_degraded: bool
+    recorded_randomness: bool
     alone_on_machine: bool
 
     @classmethod
@@ -111,6 +121,7 @@ class Settings:
             runtime_api=platform["AWS_LAMBDA_RUNTIME_API"],
             mask_connectors=platform.get("LKG_MASK_CONNECTORS", "1") != "0",
             allow_degraded=platform.get("LKG_ALLOW_DEGRADED", "") == "1",
+            recorded_randomness=platform.get("LKG_RECORDED_RANDOMNESS", "1") != "0",
             alone_on_machine=stack.stack != "local" and "AWS_EXECUTION_ENV" in platform,
         )
 
@@ -259,10 +270,11 @@ def _home_limits(settings: Settings, found: Probe) -> HomeLimits:
 
 def _launch(stage: reexec.Stage2, settings: Settings, *, tier: str) -> ZygoteLaunch:
     room = Room(tmp_bytes=settings.ephemeral_bytes, shared_memory_bytes=settings.memory_bytes)
+    reproducible = REPRODUCIBLE_ENVIRONMENT if settings.recorded_randomness else {}
     return ZygoteLaunch(
         exec_only=not stage.degraded,
         code_fd=stage.code_fd,
-        environment={**stage.environment, **ZYGOTE_ENVIRONMENT},
+        environment={**stage.environment, **ZYGOTE_ENVIRONMENT, **reproducible},
         preload=settings.preload,
         room=room if tier == probing.NAMESPACES_TIER else None,
     )

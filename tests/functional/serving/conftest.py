@@ -218,6 +218,7 @@ def container(
                 container_id="container-1",
                 runtime_api="",
                 mask_connectors=True,
+                recorded_randomness=True,
                 allow_degraded=False,
                 alone_on_machine=False,
             ),
