@@ -70,6 +70,7 @@ class ReplaysHandler(JournalHandler):
         trail = await read(source)
         if trail.kernel_id != body.kernel_id or body.head not in (None, trail.digest):
             raise Conflict("the trail does not end with the entry that is named: tampered")
+        request.selected(trail.cells)
         owner = self._owner(trail)
         # What a caller brings along may name anything: only its own is believed.
         is_theirs = owner is not None and may_execute(self.identity, owner)
@@ -195,12 +196,15 @@ def notes_of(replay: Replay) -> list[str]:
     facts = replay.trail.facts
     if facts is None:
         return ["The trail does not say what its cells ran in."]
-    services = replay.registry.services
     notes = []
-    if facts.environment.handler_digest != services.dispatcher.handler_digest:
+    dispatcher = replay.registry.services.dispatcher
+    if facts.environment.handler_digest != dispatcher.handler_digest:
         notes.append("The code that runs cells is of another version than when it was recorded.")
-    if replay.readable is None:
-        notes.append("The trail is not of this deployment: recorded files and variables are not.")
+    if isinstance(replay.source, SentSource):
+        notes.append("This gateway has no journal of the kernel: it replayed what the file holds.")
+    ends = (cell.finished for cell in replay.trail.cells)
+    if any(end is not None and end.handler and end.handler.home_head for end in ends):
+        notes.append("The recorded session had files in its HOME; a replayed cell's HOME is empty.")
     return notes
 
 
