@@ -21,7 +21,7 @@ OTHER = "11111111-1111-1111-1111-111111111111"
 def events_of(answer: Answer) -> list[tuple[str, Any]]:
     found = []
     for block in answer.body.decode().split("\n\n"):
-        lines = dict(line.split(": ", 1) for line in block.splitlines() if not line[:1] == ":")
+        lines = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
         if lines:
             found.append((lines["event"], json.loads(lines["data"])))
     return found
