@@ -9,8 +9,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
+from boto3.exceptions import Boto3Error
+from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -19,6 +22,7 @@ from kernel_gateway.config import Deployment
 from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
 
 CONNECTIONS = 16
+_IN_THIS_THREAD = TransferConfig(use_threads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,9 @@ class ObjectStore(Protocol):
 
     async def copy(self, bucket: str, key: str, target: str) -> None:
         """Store what an object holds under another key of its bucket, too (raises NotFound)."""
+
+    async def put_file(self, bucket: str, key: str, path: Path) -> None:
+        """Store what is in a file, however large; whole or not at all."""
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
@@ -143,6 +150,16 @@ class S3ObjectStore:
         await self._call(
             lambda: self._client.copy_object(Bucket=bucket, Key=target, CopySource=source), key
         )
+
+    async def put_file(self, bucket: str, key: str, path: Path) -> None:
+        """Store what is in a file, however large; whole or not at all."""
+        try:
+            await self._call(
+                lambda: self._client.upload_file(str(path), bucket, key, Config=_IN_THIS_THREAD),
+                key,
+            )
+        except Boto3Error as error:
+            raise StorageError(f"S3 did not take {key}: {error}") from error
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
@@ -232,6 +249,10 @@ class MemoryObjectStore:
     async def copy(self, bucket: str, key: str, target: str) -> None:
         """Store what an object holds under another key of its bucket, too (raises NotFound)."""
         await self.put(bucket, target, (await self.get(bucket, key)).body)
+
+    async def put_file(self, bucket: str, key: str, path: Path) -> None:
+        """Store what is in a file."""
+        await self.put(bucket, key, await asyncio.to_thread(path.read_bytes))
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
