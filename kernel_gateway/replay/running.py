@@ -1,4 +1,4 @@
-"""Recorded cells run again, each a fresh invocation of a kernel that reaches its replay only."""
+"""A recorded cell run again, as a fresh invocation of a kernel that reaches its replay only."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_gateway.audit.chain import CellFinished
 from kernel_gateway.audit.facts import DerivedFrom
-from kernel_gateway.errors import BadRequest, Conflict, NotFound
+from kernel_gateway.errors import BadRequest, NotFound
 from kernel_gateway.kernels.execution import Execution as RunningCell
 from kernel_gateway.kernels.forking import Found
 from kernel_gateway.kernels.identity import Identity
@@ -21,41 +19,20 @@ from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.options import KernelOptions, ReplayOptions
 from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.messaging.caller import Caller
-from kernel_gateway.replay import parameters
 from kernel_gateway.replay.cells import CellPair, Execution
 from kernel_gateway.replay.executions import Recorded, execution_of, with_state
-from kernel_gateway.replay.pins import Pins, RecordedStates, Unavailable, VersionedFiles
+from kernel_gateway.replay.pins import RecordedStates, Unavailable, VersionedFiles
 from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, TrailSource
-from kernel_gateway.replay.selecting import ReplayRequest, Treatment, treatment
+from kernel_gateway.replay.selecting import ReplayRequest, Treatment
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
 
-PINNED_AT_ONCE = 4
 REASON = "the replay is over"
 CONTENT = ("code", "silent", "store_history", "user_expressions")
 NO_STDIN = "StdinNotImplementedError"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A cell begins.
-
-    Attributes:
-        number: of the cell in its trail.
-        place, count: it is which one of how many.
-        source: its code.
-    """
-
-    number: int
-    place: int
-    count: int
-    source: str
-
-
-Event = Begun | CellPair
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,73 +71,6 @@ class Replay:
         self._states = RecordedStates(
             self.trail, services.store, self.files, services.stack, readable=self.readable
         )
-
-    async def run(self) -> AsyncGenerator[Event, None]:
-        """Run the cells; yield each when it begins and when it has ended.
-
-        Pinned cells end in any order. What ran for it is gone afterwards; the journals stay.
-
-        Raises:
-            BadRequest: cells that there are not are asked for.
-            NotFound: their environment is not there.
-            Conflict: parameters cannot be set.
-            StorageError: S3 does not answer.
-        """
-        cells = self.request.selected(self.trail.cells)
-        events = self._pinned(cells) if self.request.is_pinned else self._sequential(cells)
-        try:
-            async with aclosing(events):
-                async for event in events:
-                    yield event
-        finally:
-            await self._clean_up()
-
-    async def _sequential(self, cells: Sequence[RecordedCell]) -> AsyncGenerator[Event, None]:
-        session = _Session(self)
-        parameters_after = parameters.place_of(cells) if self.request.parameters else -1
-        for place, cell in enumerate(cells):
-            if place == parameters_after:
-                await session.set_parameters(cell)
-            yield self._begun(cell, place, len(cells))
-            yield await session.pair(cell)
-        if cells and parameters_after == len(cells):
-            await session.set_parameters(cells[-1])
-        await session.end()
-
-    async def _pinned(self, cells: Sequence[RecordedCell]) -> AsyncGenerator[Event, None]:
-        at_once = asyncio.Semaphore(PINNED_AT_ONCE)
-        events: asyncio.Queue[Event] = asyncio.Queue()
-
-        async def replay(place: int, cell: RecordedCell) -> None:
-            async with at_once:
-                events.put_nowait(self._begun(cell, place, len(cells)))
-                events.put_nowait(await self._pinned_pair(cell))
-
-        tasks = [asyncio.create_task(replay(n, cell)) for n, cell in enumerate(cells)]
-        all_done = asyncio.gather(*tasks)
-        try:
-            for _ in range(2 * len(cells)):
-                yield await _next(events, all_done)
-        finally:
-            all_done.cancel()
-            await asyncio.wait(tasks) if tasks else None
-            await asyncio.gather(all_done, return_exceptions=True)
-
-    async def _pinned_pair(self, cell: RecordedCell) -> CellPair:
-        treated = treatment(cell)
-        if not treated.runs:
-            return await self.pair(cell, treated)
-        kernel = None
-        try:
-            part = keys.replay_prefix(self.replayer.user, self.replay_id) + f"{cell.number}/"
-            await self._states.bring(await self._states.files_before(cell), part)
-            kernel = await self.start(cell, await self.begin(cell), part=cell.number)
-            return await self.pair(cell, treated, kernel)
-        except Unavailable as gone:
-            return await self.pair(cell, Treatment(runs=False, reason=f"unavailable: {gone}"))
-        finally:
-            if kernel is not None:
-                await self.end(kernel)
 
     async def begin(self, cell: RecordedCell) -> Found | None:
         """Return the copied commit that a cell begins with; raises as RecordedStates.begin."""
@@ -302,10 +212,7 @@ class Replay:
         except InvalidField as problem:
             raise BadRequest(f"cell {cell.number}: {problem}") from problem
 
-    def _begun(self, cell: RecordedCell, place: int, count: int) -> Begun:
-        return Begun(number=cell.number, place=place + 1, count=count, source=cell.started.source)
-
-    async def _clean_up(self) -> None:
+    async def clean_up(self) -> None:
         """End what is left of it: kernels, variables, and files that nobody wants to keep."""
         services = self.registry.services
         for kernel in [k for k in self.registry.all() if k.kernel_id in self.kernel_ids]:
@@ -322,83 +229,3 @@ class Replay:
 
 def _workdir_name(recorded: str | None) -> str | None:
     return recorded if recorded and re.fullmatch("[0-9a-f]{32}", recorded) else None
-
-
-class _Session:
-    """The one session of a sequential replay, and its workspace."""
-
-    def __init__(self, replay: Replay) -> None:
-        self._replay = replay
-        self._kernel: LambdaKernel | None = None
-        self._number: int | None = None
-        self._recorded: Pins = {}
-        self._broken = ""
-
-    async def pair(self, cell: RecordedCell) -> CellPair:
-        """Return a cell beside what it was, with all that came before it in the replay."""
-        treated = treatment(cell)
-        if treated.runs and not self._broken:
-            try:
-                await self._prepare(cell)
-            except Unavailable as gone:
-                # What comes later would run on another workspace than the recorded one.
-                self._broken = f"unavailable: {gone}"
-        if treated.runs and self._broken:
-            treated = Treatment(runs=False, reason=self._broken)
-        return await self._replay.pair(cell, treated, self._kernel)
-
-    async def set_parameters(self, cell: RecordedCell) -> None:
-        """Set the replay's parameters before a cell; raises as Replay.run."""
-        await self._prepare(cell)
-        assert self._kernel is not None  # noqa: S101
-        code = parameters.source_of(self._replay.request.parameters)
-        metadata = {"tags": [parameters.INJECTED_TAG]}
-        content = {"code": code, "store_history": False}
-        finished, reason = await self._replay.execute(self._kernel, content, metadata)
-        if finished is None or finished.status != "ok":
-            raise Conflict(f"the parameters could not be set: {reason or 'see the replay'}")
-
-    async def end(self) -> None:
-        """End the kernel; its journal stays."""
-        if self._kernel is not None:
-            await self._replay.end(self._kernel)
-            self._kernel = None
-
-    async def _prepare(self, cell: RecordedCell) -> None:
-        await self._bring_files(cell)
-        if self._kernel is not None and self._number == cell.session:
-            return
-        is_first = self._kernel is None
-        await self.end()
-        goes_on = is_first and self._replay.request.begin is not None
-        found = await self._replay.begin(cell) if goes_on else None
-        self._kernel = await self._replay.start(cell, found)
-        self._number = cell.session
-
-    async def _bring_files(self, cell: RecordedCell) -> None:
-        """Do what others than recorded cells did to the workspace before a cell."""
-        if not cell.has_committed:
-            return
-        replay = self._replay
-        target = keys.replay_prefix(replay.replayer.user, replay.replay_id)
-        before = await replay.states.files_before(cell)
-        new = {path: pin for path, pin in before.items() if self._recorded.get(path) != pin}
-        await replay.states.bring(new, target)
-        for path in self._recorded.keys() - before.keys():
-            try:
-                await replay.files.delete(target + path)
-            except NotFound:
-                continue
-        self._recorded = await replay.states.files_after(cell)
-
-
-async def _next(events: asyncio.Queue[Event], all_done: asyncio.Future[Any]) -> Event:
-    """Return the next event; raises what ended the work before there was one."""
-    getting = asyncio.ensure_future(events.get())
-    try:
-        await asyncio.wait({getting, all_done}, return_when=asyncio.FIRST_COMPLETED)
-        if not getting.done():
-            await all_done
-        return await getting
-    finally:
-        getting.cancel()

@@ -23,8 +23,9 @@ from kernel_gateway.replay.recorded import (
     TrailSource,
     read,
 )
+from kernel_gateway.replay.replaying import Event, run
 from kernel_gateway.replay.rules import Rules
-from kernel_gateway.replay.running import Event, Replay
+from kernel_gateway.replay.running import Replay
 from kernel_gateway.replay.wire import ReplayBody, pair_to_dict
 from kernel_gateway.web.base import endpoint
 from kernel_gateway.web.callers import caller_of
@@ -120,7 +121,7 @@ class ReplaysHandler(JournalHandler):
         self.set_header("X-Accel-Buffering", "no")
         self.write(_event("replay", _model(replay)))
         try:
-            async with aclosing(replay.run()) as events:
+            async with aclosing(run(replay)) as events:
                 async for event in self._until_gone(events):
                     self.write(HEARTBEAT if event is None else _event_of(event))
                     await self.flush()
@@ -135,7 +136,7 @@ class ReplaysHandler(JournalHandler):
     async def _answer(self, replay: Replay) -> None:
         rules = await asyncio.to_thread(Rules.load)
         cells: list[dict[str, Any]] = []
-        async with aclosing(replay.run()) as events:
+        async with aclosing(run(replay)) as events:
             async for event in self._until_gone(events):
                 if isinstance(event, CellPair):
                     verdict = encode(await asyncio.to_thread(compared, event, rules))

@@ -15,6 +15,7 @@ from kernel_gateway.messaging.caller import Caller
 from kernel_gateway.messaging.message import InMessage
 from kernel_gateway.replay.cells import CellPair
 from kernel_gateway.replay.recorded import JournalSource, read
+from kernel_gateway.replay.replaying import run
 from kernel_gateway.replay.running import Replay
 from kernel_gateway.replay.selecting import ReplayRequest
 from kernel_gateway.web.workspace_files import MemoryFileStore
@@ -41,7 +42,7 @@ async def a_replay(
         caller=Caller(user=replayer.user, client="rest"),
         readable="users/u1/",
     )
-    pairs = await cells_of(replay.run())
+    pairs = await cells_of(run(replay))
     return replay, sorted(pairs, key=lambda pair: pair.number)
 
 
@@ -272,7 +273,7 @@ async def test_a_replay_that_nobody_waits_for_leaves_nothing(world: World) -> No
         caller=Caller(user="root", client="rest"),
         readable="users/u1/",
     )
-    async with aclosing(replay.run()) as events:
+    async with aclosing(run(replay)) as events:
         await anext(events)
 
     await world.quiet()
