@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import tomllib
 from importlib.resources import files
@@ -246,3 +247,17 @@ def test_a_few_lines_of_a_huge_text_are_still_compared_with_rules() -> None:
     page = "<p>the same</p>\n" * 300_000
     one, other = page + "sk-container-id-1", page + "sk-container-id-2"
     assert RULES.likeness(one, other, "text/html").reasons == ("sanitised:sklearn-id",)
+
+
+def test_the_file_of_rules_in_the_readme_is_one() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    (shown,) = (
+        block
+        for block in re.findall(r"```toml\n(.*?)```", readme, re.DOTALL)
+        if "[[rule]]" in block
+    )
+    rules = Rules.load().with_file("README.md", shown.encode())
+    assert rules.likeness("T-1 0.30000000001", "T-2 0.3", "text/plain").reasons == (
+        "sanitised:ticket",
+        "floats-close",
+    )

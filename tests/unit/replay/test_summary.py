@@ -82,7 +82,7 @@ def test_without_a_choice_whatever_is_not_equivalent_fails() -> None:
 
 def test_fail_on_names_verdicts() -> None:
     assert fail_on_option("different, failed") == {Standing.DIFFERENT, Standing.FAILED}
-    with pytest.raises(ConfigError, match="--fail-on: 'diferent' is no verdict to fail on"):
-        fail_on_option("diferent")
+    with pytest.raises(ConfigError, match="--fail-on: 'otherwise' is no verdict to fail on"):
+        fail_on_option("otherwise")
     with pytest.raises(ConfigError, match="identical"):
         fail_on_option("identical")
