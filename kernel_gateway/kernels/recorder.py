@@ -24,6 +24,7 @@ from kernel_gateway.audit.chain import (
 from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.shelf import TrailShelf
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
@@ -57,6 +58,7 @@ class CellRecorder:
         self._bucket = bucket
         self._now = now
         self._sealer = sealer
+        self._shelf = TrailShelf(store, bucket)
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -142,6 +144,7 @@ class CellRecorder:
         status = event.status if settled.committed else "lost"
         event = replace(event, outputs=outputs, status=status)
         await self.journal(record.kernel_id).append(event, **self._stamp(record))
+        self._shelf.changed(record.kernel_id)
 
     def interrupted(self, record: KernelRecord, invocation: Invocation) -> None:
         """Record that somebody asked to interrupt a cell."""
@@ -157,7 +160,7 @@ class CellRecorder:
             self._journals.pop(record.kernel_id, None)
             return
         journal.add(SessionClosed(reason=reason), **self._stamp(record))
-        await _flush(journal, record.kernel_id)
+        await self._flush(journal, record.kernel_id)
         self._journals.pop(record.kernel_id, None)
 
     def _add(
@@ -168,7 +171,7 @@ class CellRecorder:
     ) -> None:
         journal = self.journal(record.kernel_id)
         journal.add(event, **self._stamp(record), on_written=on_written)
-        task = asyncio.get_running_loop().create_task(_flush(journal, record.kernel_id))
+        task = asyncio.get_running_loop().create_task(self._flush(journal, record.kernel_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -185,6 +188,16 @@ class CellRecorder:
         """Wait until all that was added was tried to be written."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._shelf.close()
+
+    async def _flush(self, journal: Journal, kernel_id: str) -> None:
+        try:
+            await journal.flush()
+        except GatewayError:
+            # It is tried again before the kernel's next cell, which is refused if that fails too.
+            logger.exception("the journal was not written", extra={"kernel_id": kernel_id})
+        else:
+            self._shelf.changed(kernel_id)
 
     def _stamp(self, record: KernelRecord) -> dict[str, Any]:
         return {"epoch": record.epoch, "time": utc_text(self._now())}
@@ -208,11 +221,3 @@ def _finished(
         gateway=end_facts(settled, timings_ms),
         handler=handler_facts(settled),
     )
-
-
-async def _flush(journal: Journal, kernel_id: str) -> None:
-    try:
-        await journal.flush()
-    except GatewayError:
-        # It is tried again before the kernel's next cell, which is refused if that fails too.
-        logger.exception("the journal was not written", extra={"kernel_id": kernel_id})

@@ -171,6 +171,11 @@ def journal_key(kernel_id: str, number: int) -> str:
     return f"{journal_prefix(kernel_id)}{number:0{JOURNAL_DIGITS}d}.json"
 
 
+def rendered_trail_key(kernel_id: str) -> str:
+    """Return the key of the notebook that shows a kernel's journal."""
+    return f"audit/{kernel_id}/trail.ipynb"
+
+
 def audit_blob_key(digest: str) -> str:
     """Return the key of recorded output that is too large for a journal's entry."""
     return f"audit/blobs/{digest}"
