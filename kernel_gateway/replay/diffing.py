@@ -57,9 +57,12 @@ class Row:
     left_out: int = 0
 
 
-def rows(recorded: str, replayed: str, kind: str, rules: Rules) -> list[Row]:
-    """Return two texts of a kind (as rules know it) side by side, only what differs and around."""
-    lines, others = recorded.split("\n"), replayed.split("\n")
+def rows(recorded: str | None, replayed: str | None, kind: str, rules: Rules) -> list[Row]:
+    """Return two texts of a kind (as rules know it) side by side: what differs, and lines around.
+
+    A text that is None has no line.
+    """
+    lines, others = _lines(recorded), _lines(replayed)
     begin = max(_common_count(lines, others) - CONTEXT_LINES, 0)
     end, other_end = min(len(lines), begin + MAX_LINES), min(len(others), begin + MAX_LINES)
     shown, others_shown = lines[begin:end], others[begin:other_end]
@@ -67,6 +70,10 @@ def rows(recorded: str, replayed: str, kind: str, rules: Rules) -> list[Row]:
     found += _folded(list(_rows(shown, others_shown, begin + 1, kind, rules)))
     rest = max(len(lines) - end, len(others) - other_end)
     return found + ([Row(kind="gap", left_out=rest)] if rest > 0 else [])
+
+
+def _lines(text: str | None) -> list[str]:
+    return [] if text is None else text.removesuffix("\n").split("\n")
 
 
 def _rows(

@@ -29,7 +29,7 @@ GLYPHS = {
     Standing.SKIPPED: "»",
 }
 SAME = (Standing.IDENTICAL, Standing.EQUIVALENT)
-QUIET = (Standing.EQUIVALENT, Standing.DECLARED)
+QUIET = (Standing.IDENTICAL, Standing.EQUIVALENT, Standing.DECLARED)
 
 
 def html_page(report: Report) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "lambda_kernel"
 _CELL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+.!|~$&-])")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()+.!|~$-])")
 
 
 def notebook_of(report: Report) -> Any:
@@ -104,8 +105,8 @@ def _cover(report: Report) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text in which Markdown finds nothing."""
-    return _MARKDOWN.sub(r"\\\1", visible(text))
+    """Return text in which Markdown and HTML find nothing."""
+    return html.escape(_MARKDOWN.sub(r"\\\1", visible(text)))
 
 
 def _writable(value: Any) -> Any:

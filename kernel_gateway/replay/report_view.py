@@ -102,11 +102,17 @@ class CellView:
     is_detailed: bool = False
 
     @property
+    def has_more_code(self) -> bool:
+        """Return whether its code is more than its title."""
+        return self.source_lines != (self.title,)
+
+    @property
     def general_reasons(self) -> tuple[Reason, ...]:
-        """Return what is said of the cell, or of its outputs, as a whole."""
+        """Return what is said of the cell and its outputs and stands at no block."""
         outputs = self.verdict.outputs
+        shown = {reason for block in self.blocks for reason in block.reasons}
         own = () if outputs is None else outputs.reasons
-        return self.verdict.reasons + tuple(reason for reason in own if not reason.where)
+        return self.verdict.reasons + tuple(reason for reason in own if reason not in shown)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,7 +132,11 @@ class Viewing:
         """Return the view of a cell."""
         lines = pair.source.split("\n")
         title = next((line for line in lines if line.strip()), "")
-        is_detailed = verdict.standing is not Standing.IDENTICAL
+        is_detailed = any(
+            each is not Standing.IDENTICAL
+            for each in (verdict.standing, verdict.state and verdict.state.standing)
+            if each is not None
+        )
         if not is_detailed:
             return CellView(pair=pair, verdict=verdict, title=_short(title))
         return CellView(
@@ -191,7 +201,7 @@ class Viewing:
         if self.rows_count <= 0:
             return Block(title=title, reasons=reasons, note=FULL)
         kind = KINDS.get(part, part) if part else f"stream/{where}"
-        found_rows = _rows(one, other, kind, self.rules)
+        found_rows = rows(one, other, kind, self.rules)
         self.rows_count -= len(found_rows)
         return Block(title=title, reasons=reasons, rows=found_rows)
 
@@ -242,24 +252,6 @@ def _parts(output: Output | None) -> dict[str, str]:
         metadata = output.get("metadata")
         return parts | ({"metadata": text_of(metadata)} if metadata else {})
     return {"": text_of(dict(output))}
-
-
-def _rows(one: str | None, other: str | None, kind: str, rules: Rules) -> list[Row]:
-    if one is not None and other is not None:
-        return rows(one, other, kind, rules)
-    found = rows(one or "", other or "", kind, rules)
-    # A side that is not there has no line, not an empty one.
-    return [
-        row
-        if row.kind == "gap"
-        else Row(
-            kind=row.kind,
-            recorded=None if one is None else row.recorded,
-            replayed=None if other is None else row.replayed,
-        )
-        for row in found
-        if (row.recorded if other is None else row.replayed) or row.kind == "gap"
-    ]
 
 
 def _tables(one: str, other: str) -> list[tuple[Table | None, Table | None]]:

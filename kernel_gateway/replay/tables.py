@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import nh3
 
+from kernel_gateway.audit.view import plain_text
 from kernel_gateway.replay.visible import visible
 
 MAX_CHARACTERS = 500_000
@@ -50,7 +51,7 @@ def tables(html: str) -> list[Table]:
     if "<table" not in html or len(html) > MAX_CHARACTERS:
         return []
     cleaned = nh3.clean(
-        html,
+        plain_text(html),
         tags=_TAGS,
         attributes={"td": set(_SPANS), "th": set(_SPANS)},
         clean_content_tags={"script", "style"},
