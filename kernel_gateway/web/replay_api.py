@@ -99,7 +99,7 @@ class ReplaysHandler(JournalHandler):
         is_here = await self.registry.past_journal(body.kernel_id).open() > 0
         if body.trail and not is_here:
             return SentSource(await asyncio.to_thread(body.signed))
-        journal = await self.journal_of(body.kernel_id)
+        journal = await self._journal(body.kernel_id)
         count = await journal.open()
         number = body.entries or count
         if not count:

@@ -23,7 +23,7 @@ class JournalHandler(GatewayHandler):
     auth_resource = "kernels"
     _track_activity = False
 
-    async def journal_of(self, kernel_id: str) -> Journal:
+    async def _journal(self, kernel_id: str) -> Journal:
         """Return the journal of a kernel that the caller may see, ended or not.
 
         Raises:
@@ -68,7 +68,7 @@ class TrailHandler(JournalHandler):
     @endpoint
     async def get(self, kernel_id: str) -> None:
         """Send it, one cell at a time."""
-        journal = await self.journal_of(kernel_id)
+        journal = await self._journal(kernel_id)
         self.set_header("Content-Type", "application/x-ipynb+json")
         self.set_header("Content-Disposition", f'attachment; filename="{kernel_id}.ipynb"')
         try:
@@ -90,7 +90,7 @@ class TrailHeadHandler(JournalHandler):
     @endpoint
     async def get(self, kernel_id: str) -> None:
         """Answer number and digest of the newest entry."""
-        journal = await self.journal_of(kernel_id)
+        journal = await self._journal(kernel_id)
         number = await journal.open()
         digest = (await journal.signed(number)).digest if number else ""
         self.finish(json.dumps({"kernel_id": kernel_id, "number": number, "digest": digest}))
@@ -102,7 +102,7 @@ class TrailBlobHandler(JournalHandler):
     @endpoint
     async def get(self, kernel_id: str, number: str) -> None:
         """Answer the messages of the cell whose end is this entry."""
-        journal = await self.journal_of(kernel_id)
+        journal = await self._journal(kernel_id)
         if not 0 < int(number) <= await journal.open():
             raise NotFound(f"the journal has no entry {number}")
         event = (await journal.signed(int(number))).entry.event

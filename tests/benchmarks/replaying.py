@@ -50,7 +50,7 @@ def replayed(gateway: Gateway, body: dict[str, Any]) -> tuple[float, str]:
 def main() -> None:
     """Print the table."""
     with (
-        tempfile.TemporaryDirectory(dir="/tmp") as folder,  # noqa: S108
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
         a_gateway(Path(folder) / "state") as gateway,
     ):
         client = gateway.session()
