@@ -164,7 +164,8 @@ def test_differences_tampering_and_parameters_have_their_exit_codes(
     client.execute("print(rate * 10)")
     client.close()
     file, report = tmp_path / "trail.ipynb", tmp_path / "report"
-    command(gateway, "trail", "export", client.kernel_id, "--output", str(file))
+    exported = command(gateway, "trail", "export", client.kernel_id, "--output", str(file))
+    assert exported.returncode == 0, exported.stderr
 
     same = command(gateway, "replay", str(file), "--discard", "--json")
     assert same.returncode == 0, same.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -21,6 +22,7 @@ from kernel_gateway.replay.selecting import ReplayRequest
 from kernel_gateway.web.workspace_files import MemoryFileStore
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.scope import Scope
+from lambda_kernel.contract.session_policy import session_policy
 from tests.functional.kernels.conftest import OWNER, STACK, Client, World
 
 ADMIN = Identity(user="root", admin=True)
@@ -96,6 +98,33 @@ async def test_no_agents_connectors_and_no_home_are_in_its_scope_and_nothing_sta
     assert {key for key in world.store.objects if key[0] == STACK.state} == before
     await a_replay(world, client, has_connectors=True)
     assert world.function.invocations[-1].scope.agent == "a1"
+
+
+@pytest.mark.parametrize("mode", ["sequential", "pinned"])
+async def test_its_session_policy_admits_its_own_folder_and_scope_only(
+    world: World, mode: str
+) -> None:
+    client = await world.client()
+    await client.run("print one")
+
+    replay, _ = await a_replay(world, client, mode=mode)
+
+    invocation = world.function.invocations[-1]
+    policy = json.loads(session_policy(invocation, STACK))
+    prefix = keys.replay_prefix("u1", replay.replay_id) + ("1/" if mode == "pinned" else "")
+    files = [
+        resource
+        for statement in policy["Statement"]
+        for resource in statement["Resource"]
+        if "-workspaces/" in resource or "-state/" in resource
+    ]
+    scope = keys.scope_prefix(invocation.scope)
+    assert files == [
+        f"arn:aws:s3:::{STACK.workspaces}/{prefix}*",
+        f"arn:aws:s3:::{STACK.state}/{scope}*",
+    ]
+    assert scope != keys.scope_prefix(client.kernel.scope)
+    assert "secretsmanager" not in json.dumps(policy)
 
 
 async def test_its_own_journal_says_what_it_is_derived_from(world: World) -> None:

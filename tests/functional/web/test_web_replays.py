@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
@@ -97,6 +99,30 @@ async def test_each_cell_is_an_event(gateway: WebGateway) -> None:
     cell = events[4][1]
     assert cell["replayed"]["outputs"] == cell["recorded"]["outputs"] != []
     assert len(events[-1][1]["kernels"]) == 1
+
+
+async def test_a_replay_ends_with_its_request(gateway: WebGateway) -> None:
+    kernel_id, _ = await ran(gateway, "one")
+    gateway.function.release.set()
+    await gateway.rest("POST", f"/api/kernels/{kernel_id}/execute", body={"code": "hold"})
+    gateway.function.release.clear()
+    parts = urlsplit(gateway.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    body = json.dumps({"kernel_id": kernel_id}).encode()
+    head = (
+        f"POST /api/replays HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: token u1\r\n"
+        f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    await reader.readuntil(b'"source": "hold"')
+    assert len(gateway.registry.all()) == 2
+
+    writer.close()
+
+    async with asyncio.timeout(20):
+        while len((await gateway.rest("GET", "/api/kernels")).json) == 2:
+            continue
+    assert [kernel.kernel_id for kernel in gateway.registry.all()] == [kernel_id]
 
 
 async def test_connectors_are_for_the_user_whose_agent_was_recorded(gateway: WebGateway) -> None:
