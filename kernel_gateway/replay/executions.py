@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from kernel_gateway.audit.chain import CellFinished, RecordedMessage
@@ -33,43 +32,24 @@ PACK_BYTES = 8 << 20
 """Of a larger object the digests of its chunks are enough."""
 
 
-def execution_of(
-    finished: CellFinished,
-    messages: Sequence[RecordedMessage],
-    times: tuple[str, str | None] = ("", None),
-) -> Execution:
+def execution_of(finished: CellFinished, messages: Sequence[RecordedMessage]) -> Execution:
     """Return an execution without its variables.
 
     Args:
         finished: how it ended.
         messages: all that it published.
-        times: when it began and ended; ISO 8601.
     """
     content = {} if finished.reply is None else finished.reply.content
     ename = content.get("ename") if finished.status != "ok" else None
     changes = () if finished.handler is None else finished.handler.files
+    run_ms = None if finished.gateway is None else finished.gateway.timings_ms.get("run")
     return Execution(
         status=finished.status,
         ename=finished.failure or (ename if isinstance(ename, str) else None),
         outputs=tuple(shown_outputs(messages, None)),
         files={change.path: change.digest for change in changes},
-        duration_s=_duration_s(finished, times),
+        duration_s=None if run_ms is None else run_ms / 1000,
     )
-
-
-def _duration_s(finished: CellFinished, times: tuple[str, str | None]) -> float | None:
-    timings_ms: Mapping[str, float] = (
-        {} if finished.gateway is None else finished.gateway.timings_ms
-    )
-    if timings_ms:
-        return sum(timings_ms.values()) / 1000
-    if times[1] is None:
-        return None
-    try:
-        begin, end = (datetime.fromisoformat(text) for text in (times[0], times[1]))
-    except ValueError:
-        return None
-    return (end - begin).total_seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from kernel_gateway.audit.chain import (
     KernelRestarted,
     RecordedMessage,
     SignedEntry,
-    digest_of,
     epoch_after,
 )
 from kernel_gateway.audit.facts import Session, StartFacts
@@ -44,7 +43,6 @@ class RecordedCell:
         started: how it began.
         finished: how it ended, without its messages; None = that is not recorded.
         finished_number: of the entry that says so.
-        times: when it began and ended; ISO 8601, the second one None where not recorded.
         was_interrupted: somebody asked for it.
         session: counts restarts: cells of one session build on each other.
     """
@@ -53,7 +51,6 @@ class RecordedCell:
     started: CellStarted
     finished: CellFinished | None = None
     finished_number: int | None = None
-    times: tuple[str, str | None]
     was_interrupted: bool = False
     session: int = 0
 
@@ -125,10 +122,7 @@ async def read(source: TrailSource) -> RecordedTrail:
         event = signed.entry.event
         if isinstance(event, CellStarted):
             places[event.request_id] = len(cells)
-            times = (signed.entry.time, None)
-            cells.append(
-                RecordedCell(number=len(cells) + 1, started=event, times=times, session=session)
-            )
+            cells.append(RecordedCell(number=len(cells) + 1, started=event, session=session))
         elif isinstance(event, CellFinished | CellInterrupted) and event.request_id in places:
             place = places[event.request_id]
             cells[place] = _with_event(cells[place], signed.entry)
@@ -165,7 +159,6 @@ def _with_event(cell: RecordedCell, entry: Entry) -> RecordedCell:
         cell,
         finished=replace(event, outputs=outputs),
         finished_number=entry.number,
-        times=(cell.times[0], entry.time),
     )
 
 
@@ -208,8 +201,3 @@ class SentSource:
         if not isinstance(event, CellFinished) or event.outputs.blob is not None:
             return None
         return event.outputs.messages
-
-
-def digest_matches(signed: SignedEntry, digest: str) -> bool:
-    """Return whether an entry is the one that a file ends with."""
-    return signed.digest == digest == digest_of(signed.envelope.payload_bytes)

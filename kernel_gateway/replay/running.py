@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernel_gateway.audit.chain import CellFinished
+from kernel_gateway.audit.chain import CellFinished, CellStarted
 from kernel_gateway.audit.facts import DerivedFrom
 from kernel_gateway.errors import BadRequest, NotFound
 from kernel_gateway.kernels.execution import Execution as RunningCell
@@ -52,6 +52,7 @@ class Replay:
     Attributes:
         replay_id: names its part of the replayer's prefix, and its scope.
         kernel_ids: of the kernels it has started: each has a journal of its own.
+        states: what recorded cells began with and left.
     """
 
     registry: KernelRegistry
@@ -64,18 +65,18 @@ class Replay:
     readable: str | None
     replay_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     kernel_ids: list[str] = field(default_factory=list)
-    _states: RecordedStates = field(init=False)
+    states: RecordedStates = field(init=False)
 
     def __post_init__(self) -> None:
         services = self.registry.services
-        self._states = RecordedStates(
+        self.states = RecordedStates(
             self.trail, services.store, self.files, services.stack, readable=self.readable
         )
 
     async def begin(self, cell: RecordedCell) -> Found | None:
         """Return the copied commit that a cell begins with; raises as RecordedStates.begin."""
         options = self._options(cell)
-        return await self._states.begin(cell, options.scope_of(self.replayer, self.replay_id))
+        return await self.states.begin(cell, options.scope_of(self.replayer, self.replay_id))
 
     async def start(
         self, cell: RecordedCell, found: Found | None, *, part: int = 0
@@ -121,7 +122,7 @@ class Replay:
         recorded = await self._recorded(cell)
         replayed, reason = None, treated.reason
         if kernel is not None and treated.runs:
-            replayed, reason = await self._run(cell, kernel)
+            replayed, reason = await self._run(cell, kernel, recorded)
             reason = treated.reason or reason
         if not reason and recorded is None:
             reason = "unavailable: its large output is not beside the trail"
@@ -153,26 +154,28 @@ class Replay:
         if running.refusal is not None:
             return None, f"unavailable: it did not start: {running.refusal}"
         await kernel.journal.flush()
+        ends: dict[str, int] = {}
         async for entry in kernel.journal.newest_first():
-            if isinstance(entry.event, CellFinished):
-                return await kernel.journal.end_of_cell(entry.number), ""
-        # Nothing is sent for code that is empty.
-        return None, ""
+            event = entry.event
+            if isinstance(event, CellFinished):
+                ends[event.request_id] = entry.number
+            elif isinstance(event, CellStarted):
+                if event.msg_id == running.msg_id and event.request_id in ends:
+                    return await kernel.journal.end_of_cell(ends[event.request_id]), ""
+                break
+        return None, "unavailable: the journal of its replay does not have its end"
 
-    @property
-    def states(self) -> RecordedStates:
-        """What recorded cells began with and left."""
-        return self._states
-
-    async def _run(self, cell: RecordedCell, kernel: LambdaKernel) -> tuple[Execution | None, str]:
+    async def _run(
+        self, cell: RecordedCell, kernel: LambdaKernel, recorded: Execution | None
+    ) -> tuple[Execution | None, str]:
         started = cell.started
         content = {name: started.content[name] for name in CONTENT if name in started.content}
         kernel.continue_at(started.execution_count - 1)
         finished, reason = await self.execute(kernel, content, started.metadata)
         if finished is None:
-            return Execution(status="ok"), reason
+            return None, reason
         found = await asyncio.to_thread(execution_of, finished, finished.outputs.messages)
-        if found.ename == NO_STDIN:
+        if found.ename == NO_STDIN and (recorded is None or recorded.ename != NO_STDIN):
             return None, "not-replayable: it asks its user, and answers are not recorded"
         services = self.registry.services
         replayed = Recorded(finished=finished, kernel_id=kernel.kernel_id, scope=kernel.scope)
@@ -184,9 +187,9 @@ class Replay:
         messages = await self.source.messages(cell)
         if messages is None:
             return None
-        found = await asyncio.to_thread(execution_of, cell.finished, messages, cell.times)
+        found = await asyncio.to_thread(execution_of, cell.finished, messages)
         try:
-            scope = self._states.scope_of(cell)
+            scope = self.states.scope_of(cell)
         except Unavailable:
             return found
         recorded = Recorded(finished=cell.finished, kernel_id=self.trail.kernel_id, scope=scope)

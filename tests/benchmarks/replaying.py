@@ -17,6 +17,7 @@ from tests.benchmarks.rows import row
 from tests.integration.driver import Gateway, a_gateway
 
 CELLS = 40
+ROUNDS = 2
 ROWS = 200_000
 FIRST = f"""
 import numpy as np, pandas as pd
@@ -60,11 +61,14 @@ def main() -> None:
         # As many containers as pinned cells run at once.
         replayed(gateway, {**body, "mode": "pinned", "only": list(range(1, 9))})
         before_mb = memory_mb(gateway.process.pid)
-        sequential_s, cells = replayed(gateway, body)
-        row("replay of 40 cells, sequential (s)", f"{sequential_s:.1f}", cells)
-        pinned_s, cells = replayed(gateway, {**body, "mode": "pinned"})
-        row("replay of 40 cells, pinned (s)", f"{pinned_s:.1f}", cells)
-        row("  sequential / pinned", f"{sequential_s / pinned_s:.2f}", f"{os.cpu_count()} cores")
+        best_s: dict[str, float] = {}
+        for _ in range(ROUNDS):
+            for mode in ("sequential", "pinned"):
+                took_s, cells = replayed(gateway, {**body, "mode": mode})
+                row(f"replay of {CELLS} cells, {mode} (s)", f"{took_s:.1f}", cells)
+                best_s[mode] = min(took_s, best_s.get(mode, took_s))
+        ratio = best_s["sequential"] / best_s["pinned"]
+        row("  sequential / pinned, best of each", f"{ratio:.2f}", f"{os.cpu_count()} cores")
         after_mb = memory_mb(gateway.process.pid)
         row("  the gateway's memory (MB)", f"{before_mb:.0f} → {after_mb:.0f}")
         client.close()

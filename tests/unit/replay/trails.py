@@ -90,7 +90,6 @@ def a_cell(
         ),
         finished=None if status is None else finished,
         finished_number=None if status is None else 2 * number,
-        times=(START, START),
         was_interrupted=was_interrupted,
     )
 
