@@ -212,3 +212,11 @@ def _payload(cell: dict[str, Any]) -> list[Any]:
         for event in events
         if "session" in (event.get("gateway") or {})
     ]
+
+
+def test_a_cell_that_asks_its_user_is_not_replayable(gateway: Gateway) -> None:
+    client = gateway.session()
+    client.execute("print(input('n? '))", answers=["5"])
+    client.execute("1 + 1")
+    client.close()
+    assert replayed(gateway, client.kernel_id) == {1: "not-replayable", 2: "identical"}
