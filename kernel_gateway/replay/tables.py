@@ -12,6 +12,8 @@ from kernel_gateway.audit.view import plain_text
 from kernel_gateway.replay.visible import visible
 
 MAX_CHARACTERS = 500_000
+MAX_TAGS = 10_000
+"""A parser of HTML takes time by the square of how deep tags are nested."""
 MAX_ROWS = 80
 MAX_COLUMNS = 30
 MAX_CELL_CHARACTERS = 200
@@ -47,8 +49,8 @@ class Table:
 
 
 def tables(html: str) -> list[Table]:
-    """Return the tables in HTML, none where it has none or is too long."""
-    if "<table" not in html or len(html) > MAX_CHARACTERS:
+    """Return the tables in HTML, none where it has none or is too much to be parsed."""
+    if "<table" not in html or len(html) > MAX_CHARACTERS or html.count("<") > MAX_TAGS:
         return []
     cleaned = nh3.clean(
         plain_text(html),

@@ -73,7 +73,7 @@ def compare(source: Source, gateway: Gateway, python: str, folder: Path) -> Comp
     """
     expected, found = source.obtain(), source.obtain()
     began = time.monotonic()
-    run_stock(expected, python, folder)
+    _run_stock(expected, python, folder)
     between = time.monotonic()
     _run_ours(found, gateway)
     ended = time.monotonic()
@@ -97,14 +97,7 @@ def compare(source: Source, gateway: Gateway, python: str, folder: Path) -> Comp
     )
 
 
-def run_stock(notebook: Any, python: str, folder: Path) -> None:
-    """Execute a notebook in a stock ipykernel.
-
-    Args:
-        notebook: gets the outputs.
-        python: the interpreter of the kernel.
-        folder: an empty one.
-    """
+def _run_stock(notebook: Any, python: str, folder: Path) -> None:
     spec = folder / "specs" / "stock"
     spec.mkdir(parents=True)
     environment = {

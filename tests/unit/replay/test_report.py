@@ -228,6 +228,13 @@ def test_a_table_is_shown_as_one_with_the_changed_cell_marked() -> None:
     assert "dataframe" not in page
 
 
+def test_html_nested_without_end_is_shown_as_text() -> None:
+    one, other = ("<div>" * 60_000 + f"<table><tr><td>{value}" for value in (1, 2))
+    page = html_page(report_of(pair(ran(display(text_html=one)), ran(display(text_html=other)))))
+    assert '<table class="data">' not in page
+    assert "&lt;td&gt;<mark>2</mark>" in page
+
+
 def test_huge_outputs_are_cut_with_a_note() -> None:
     lines = "".join(f"line {number}\n" for number in range(50_000))
     cells = [
