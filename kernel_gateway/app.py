@@ -216,6 +216,7 @@ def _garbage_collector(
 async def _kernels(
     settings: Settings, deployment: Deployment, store: ObjectStore
 ) -> KernelRegistry:
+    from kernel_gateway.audit.keeping import open_keeping
     from kernel_gateway.audit.key_folder import open_sealer
     from kernel_gateway.dispatch.lambda_invoker import LambdaInvoker
     from kernel_gateway.environments.python_version import versions_of
@@ -226,6 +227,7 @@ async def _kernels(
     timeouts_s = {float(e.timeout_s) for e in settings.environments.values()}
     invoker = await asyncio.to_thread(LambdaInvoker.create, deployment, timeouts_s=timeouts_s)
     sealer = await asyncio.to_thread(open_sealer, settings.state_dir, settings.signing_key)
+    keeping = await asyncio.to_thread(open_keeping, settings.state_dir, settings.audit)
     return await KernelRegistry.open(
         stack=deployment.stack,
         handler_digest=deployment.handler_digest,
@@ -235,6 +237,7 @@ async def _kernels(
         settings=KernelSettings(question_wait_s=settings.question_wait_s),
         pythons=await versions_of(settings.environments.values()),
         sealer=sealer,
+        keeping=keeping,
         replica_settings=ReplicaSettings(
             replica_id=own_replica_id(settings.state_dir),
             url=settings.replica_url,

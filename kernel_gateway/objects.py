@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from botocore.config import Config
@@ -17,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from kernel_gateway import aws
 from kernel_gateway.config import Deployment
 from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
+from kernel_gateway.retention import ObjectLock
 
 CONNECTIONS = 16
 
@@ -53,6 +55,7 @@ class ObjectStore(Protocol):
         *,
         if_absent: bool = False,
         if_match: str | None = None,
+        lock: ObjectLock | None = None,
     ) -> str:
         """Store ``body`` and return its ETag.
 
@@ -62,6 +65,7 @@ class ObjectStore(Protocol):
             body: its bytes.
             if_absent: only where no such object exists.
             if_match: only where the object still has this ETag.
+            lock: of this version; the bucket must have been made for it.
 
         Raises:
             PreconditionFailed: the condition does not hold.
@@ -117,6 +121,7 @@ class S3ObjectStore:
         *,
         if_absent: bool = False,
         if_match: str | None = None,
+        lock: ObjectLock | None = None,
     ) -> str:
         """Store ``body`` and return its ETag (raises PreconditionFailed)."""
         checksum = base64.b64encode(hashlib.sha256(body).digest()).decode()
@@ -130,6 +135,9 @@ class S3ObjectStore:
             arguments["IfNoneMatch"] = "*"
         if if_match is not None:
             arguments["IfMatch"] = if_match
+        if lock is not None:
+            arguments["ObjectLockMode"] = lock.mode
+            arguments["ObjectLockRetainUntilDate"] = datetime.now(UTC) + lock.age
         answer = await self._call(lambda: self._client.put_object(**arguments), key)
         etag: str = answer["ETag"]
         return etag
@@ -208,6 +216,7 @@ class MemoryObjectStore:
         *,
         if_absent: bool = False,
         if_match: str | None = None,
+        lock: ObjectLock | None = None,
     ) -> str:
         """Store ``body`` and return its ETag (raises PreconditionFailed)."""
         old = self.objects.get((bucket, key))

@@ -1,8 +1,10 @@
-"""How long the past of a kernel is kept."""
+"""How long the past of a kernel is kept, and how long it must be."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
 
 DAY_S = 86_400
 
@@ -25,3 +27,16 @@ class Retention:
     def grace_s(self) -> float:
         """What began before so long has ended, and all that it wrote can be seen."""
         return 2 * self.timeout_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectLock:
+    """How long a version of an object is neither deleted nor replaced.
+
+    Attributes:
+        mode: GOVERNANCE lets those delete who have the right to bypass it, COMPLIANCE nobody.
+        age: from when it is written on.
+    """
+
+    mode: Literal["GOVERNANCE", "COMPLIANCE"]
+    age: timedelta

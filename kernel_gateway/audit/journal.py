@@ -22,6 +22,7 @@ from kernel_gateway.audit.chain import (
     SignedEntry,
 )
 from kernel_gateway.audit.envelopes import Envelope, NoSealer, Sealer, payload_of
+from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.audit.view import output_digest, shown_outputs
 from kernel_gateway.errors import GatewayError, NotFound, PreconditionFailed, StorageError
 from kernel_gateway.objects import ObjectStore
@@ -72,6 +73,7 @@ class Journal:
         "_bucket",
         "_digest",
         "_epoch",
+        "_keeping",
         "_kernel_id",
         "_sealer",
         "_store",
@@ -89,6 +91,7 @@ class Journal:
         *,
         is_new: bool,
         sealer: Sealer | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         """Take the journal of a kernel.
 
@@ -98,11 +101,13 @@ class Journal:
             kernel_id: whose it is.
             is_new: there is nothing in it; else that is found out by the first call.
             sealer: signs entries; None = they are not signed.
+            keeping: how entries are kept.
         """
         self._store = store
         self._bucket = bucket
         self._kernel_id = kernel_id
         self._sealer = sealer or NoSealer()
+        self._keeping = keeping or Keeping()
         self._digest = ""
         self._epoch = 0
         self._writing: asyncio.Task[None] | None = None
@@ -265,7 +270,7 @@ class Journal:
                 previous=self._digest,
                 epoch=waiting.epoch,
                 time=waiting.time,
-                event=await self._with_blob(waiting.event),
+                event=await self._kept(waiting.event),
             )
             payload = entry.to_bytes()
             if await self._put(number, payload):
@@ -285,7 +290,8 @@ class Journal:
         key = keys.journal_key(self._kernel_id, number)
         stored = await self._sealer.seal(payload)
         try:
-            await self._store.put(self._bucket, key, stored, if_absent=True)
+            lock = self._keeping.lock
+            await self._store.put(self._bucket, key, stored, if_absent=True, lock=lock)
         except PreconditionFailed:
             # Our own write, whose answer was lost, is no other's; its signature may differ.
             return await self._holds(key, payload)
@@ -297,13 +303,16 @@ class Journal:
         except InvalidField:
             return False
 
-    async def _with_blob(self, event: Event) -> Event:
+    async def _kept(self, event: Event) -> Event:
+        """Return an event as its entry has it; what stands elsewhere is written."""
+        if not self._keeping.redactor.is_idle:
+            event = await asyncio.to_thread(self._keeping.redactor.event, event)
         if not isinstance(event, CellFinished):
             return event
         outputs, stored = await asyncio.to_thread(_prepared, event.outputs)
         if outputs.blob is not None:
             key = keys.audit_blob_key(outputs.blob)
-            await self._store.put(self._bucket, key, stored)
+            await self._store.put(self._bucket, key, stored, lock=self._keeping.lock)
         return replace(event, outputs=outputs)
 
     async def _blob(self, digest: str) -> tuple[RecordedMessage, ...]:

@@ -24,6 +24,7 @@ from kernel_gateway.audit.chain import (
 from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
@@ -44,6 +45,7 @@ class CellRecorder:
         bucket: the records bucket.
         now: the time, aware.
         sealer: signs entries; None = they are not signed.
+        keeping: how entries are kept.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class CellRecorder:
         bucket: str,
         now: Callable[[], datetime],
         sealer: Sealer | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self._store = store
         self._bucket = bucket
         self._now = now
         self._sealer = sealer
+        self._keeping = keeping
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -70,7 +74,14 @@ class CellRecorder:
 
     def opened(self, kernel_id: str, *, is_new: bool = False) -> Journal:
         """Return a journal that is not kept: of a kernel that may have ended long ago."""
-        return Journal(self._store, self._bucket, kernel_id, is_new=is_new, sealer=self._sealer)
+        return Journal(
+            self._store,
+            self._bucket,
+            kernel_id,
+            is_new=is_new,
+            sealer=self._sealer,
+            keeping=self._keeping,
+        )
 
     def forget(self, kernel_id: str) -> None:
         """Know nothing of a journal that another gateway may have written to."""
