@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from kernel_gateway.audit.envelopes import Envelope, payload_of
 from kernel_gateway.audit.facts import EndFacts, HandlerFacts, StartFacts
+from kernel_gateway.audit.later_events import CellsUnrecorded, ContentRemoved
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField, decode, encode
@@ -167,7 +168,15 @@ class SessionClosed:
     reason: str
 
 
-Event = CellStarted | CellFinished | CellInterrupted | KernelRestarted | SessionClosed
+Event = (
+    CellStarted
+    | CellFinished
+    | CellInterrupted
+    | KernelRestarted
+    | SessionClosed
+    | ContentRemoved
+    | CellsUnrecorded
+)
 
 _EVENTS: dict[str, type[Event]] = {
     "cell_started": CellStarted,
@@ -175,6 +184,8 @@ _EVENTS: dict[str, type[Event]] = {
     "interrupted": CellInterrupted,
     "restarted": KernelRestarted,
     "session_closed": SessionClosed,
+    "content_removed": ContentRemoved,
+    "cells_unrecorded": CellsUnrecorded,
 }
 _NAMES = {cls: name for name, cls in _EVENTS.items()}
 

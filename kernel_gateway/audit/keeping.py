@@ -16,11 +16,13 @@ class Keeping:
     """The same for all journals of a gateway.
 
     Attributes:
+        is_required: a cell that cannot be recorded is not run.
         redactor: what it replaces is not written.
         is_removable: what a cell prints is an object of its own, whatever its size.
         lock: of every object that is written; None = what the bucket itself says.
     """
 
+    is_required: bool = True
     redactor: Redactor = field(default_factory=Redactor)
     is_removable: bool = False
     lock: ObjectLock | None = None
@@ -38,6 +40,7 @@ def open_keeping(state_dir: Path, options: AuditOptions) -> Keeping:
     """
     key = KeyFolder(state_dir).redaction_key() if options.redact else b""
     return Keeping(
+        is_required=options.required,
         redactor=Redactor.of(options.redact, key),
         is_removable=options.removable,
         lock=options.lock,

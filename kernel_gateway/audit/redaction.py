@@ -90,9 +90,9 @@ class Redactor:
         """Return what may be written of an event."""
         if self.is_idle:
             return event
-        search = _Search(self._patterns, self.clock, self.clock() + BUDGET_S)
         if isinstance(event, CellStarted):
-            return self._started(event, search)
+            return self.started(event)
+        search = self._search()
         if isinstance(event, CellFinished):
             said = search.messages(event.outputs.messages)
             return replace(
@@ -103,7 +103,9 @@ class Redactor:
             )
         return event
 
-    def _started(self, event: CellStarted, search: _Search) -> CellStarted:
+    def started(self, event: CellStarted) -> CellStarted:
+        """Return what may be written of a request."""
+        search = self._search()
         found = replace(
             event,
             header=search.header(event.header),
@@ -122,6 +124,9 @@ class Redactor:
             received_mac=hmac.digest(self.key, received, "sha256").hex(),
         )
         return replace(found, gateway=facts)
+
+    def _search(self) -> _Search:
+        return _Search(self._patterns, self.clock, self.clock() + BUDGET_S)
 
 
 @dataclass(frozen=True, slots=True)

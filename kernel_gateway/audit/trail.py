@@ -23,6 +23,12 @@ from kernel_gateway.audit.chain import (
     belongs,
 )
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.later_events import (
+    CellsUnrecorded,
+    ContentRemoved,
+    gap_text,
+    removal_text,
+)
 from kernel_gateway.audit.view import plain_text, shown_outputs
 
 VIEW_SCHEMA = 1
@@ -146,6 +152,10 @@ def _times(first: Entry, last: Entry | None) -> dict[str, str]:
 def _told(event: Event, time: str) -> str:
     if isinstance(event, CellFinished):
         text = f"It ended: {event.status}" + (f", {event.failure}" if event.failure else "")
+    elif isinstance(event, ContentRemoved):
+        text = removal_text(event)
+    elif isinstance(event, CellsUnrecorded):
+        text = gap_text(event)
     else:
         text = _TOLD[type(event)]
     return f"*{time}* {text}."

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 from kernel_gateway.audit.chain import (
@@ -26,15 +27,24 @@ from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.dispatch.settle import Settled
-from kernel_gateway.errors import GatewayError
+from kernel_gateway.errors import GatewayError, StorageError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
+from kernel_gateway.kernels.unrecorded import Gaps
 from kernel_gateway.messaging.message import InMessage, utc_text
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Invocation
 
 logger = logging.getLogger(__name__)
+
+
+class Recorded(Enum):
+    """Whether the journal has a cell that is about to be sent."""
+
+    YES = "yes"
+    NO = "no"
+    NO_LONGER = "no, but the cell before"
 
 
 class CellRecorder:
@@ -60,7 +70,8 @@ class CellRecorder:
         self._bucket = bucket
         self._now = now
         self._sealer = sealer
-        self._keeping = keeping
+        self._keeping = keeping or Keeping()
+        self._gaps = Gaps()
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -86,6 +97,7 @@ class CellRecorder:
     def forget(self, kernel_id: str) -> None:
         """Know nothing of a journal that another gateway may have written to."""
         self._journals.pop(kernel_id, None)
+        self._gaps.close(kernel_id)
 
     async def started(
         self,
@@ -93,7 +105,7 @@ class CellRecorder:
         invocation: Invocation,
         request: InMessage,
         facts: StartFacts,
-    ) -> None:
+    ) -> Recorded:
         """Record that a cell is about to be sent.
 
         Raises:
@@ -111,7 +123,19 @@ class CellRecorder:
             content=request.content,
             gateway=facts,
         )
-        await self.journal(record.kernel_id).append(event, **self._stamp(record))
+        journal, stamp = self.journal(record.kernel_id), self._stamp(record)
+        try:
+            await self._close_gap(journal, record)
+            await journal.append(event, **stamp)
+        except StorageError as problem:
+            # Who finds another gateway's entries must not go on.
+            if self._keeping.is_required:
+                raise
+            logger.warning("a cell runs unrecorded", exc_info=True)
+            event = await asyncio.to_thread(self._keeping.redactor.started, event)
+            is_first = self._gaps.note(record.kernel_id, event, stamp["time"], str(problem))
+            return Recorded.NO_LONGER if is_first else Recorded.NO
+        return Recorded.YES
 
     def finished(
         self,
@@ -164,9 +188,14 @@ class CellRecorder:
 
     async def closed(self, record: KernelRecord, journal: Journal, reason: str) -> None:
         """Record that a kernel is no more, and forget it; of one without entries nothing is."""
-        if journal.number == 0 and not journal.is_waiting:
+        is_empty = journal.number == 0 and not journal.is_waiting
+        if is_empty and self._gaps.find(record.kernel_id) is None:
             self._journals.pop(record.kernel_id, None)
             return
+        gap = self._gaps.find(record.kernel_id)
+        if gap is not None:
+            journal.add(gap, **self._stamp(record))
+            self._gaps.close(record.kernel_id)
         journal.add(SessionClosed(reason=reason), **self._stamp(record))
         await _flush(journal, record.kernel_id)
         self._journals.pop(record.kernel_id, None)
@@ -196,6 +225,12 @@ class CellRecorder:
         """Wait until all that was added was tried to be written."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def _close_gap(self, journal: Journal, record: KernelRecord) -> None:
+        gap = self._gaps.find(record.kernel_id)
+        if gap is not None:
+            await journal.append(gap, **self._stamp(record))
+            self._gaps.close(record.kernel_id)
 
     def _stamp(self, record: KernelRecord) -> dict[str, Any]:
         return {"epoch": record.epoch, "time": utc_text(self._now())}
