@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,12 @@ class ObjectStore(Protocol):
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
+
+    async def erase(self, bucket: str, key: str) -> None:
+        """Delete the object with all its versions; nothing happens where there is none."""
+
+    async def locked_until(self, bucket: str, key: str) -> float | None:
+        """Return until when (Unix time) Object Lock holds the object, None where it does not."""
 
     def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""
@@ -146,6 +153,29 @@ class S3ObjectStore:
         """Delete the object; nothing happens where there is none."""
         await self._call(lambda: self._client.delete_object(Bucket=bucket, Key=key), key)
 
+    async def erase(self, bucket: str, key: str) -> None:
+        """Delete the object with all its versions; nothing happens where there is none."""
+
+        def erase() -> None:
+            answer = self._client.list_object_versions(Bucket=bucket, Prefix=key)
+            found = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
+            for each in found:
+                if each["Key"] == key:
+                    self._client.delete_object(Bucket=bucket, Key=key, VersionId=each["VersionId"])
+
+        await self._call(erase, key)
+
+    async def locked_until(self, bucket: str, key: str) -> float | None:
+        """Return until when (Unix time) Object Lock holds the object, None where it does not."""
+        try:
+            answer = await self._call(lambda: self._client.head_object(Bucket=bucket, Key=key), key)
+        except NotFound:
+            return None
+        if answer.get("ObjectLockLegalHoldStatus") == "ON":
+            return math.inf
+        until = answer.get("ObjectLockRetainUntilDate")
+        return until.timestamp() if until is not None and until > datetime.now(UTC) else None
+
     async def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""
         async for entry in self.entries(bucket, prefix):
@@ -198,6 +228,7 @@ class MemoryObjectStore:
 
     objects: dict[tuple[str, str], bytes] = field(default_factory=dict)
     modified: dict[tuple[str, str], float] = field(default_factory=dict)
+    locked: dict[tuple[str, str], float] = field(default_factory=dict)
     now: Callable[[], float] = time.time
 
     async def get(self, bucket: str, key: str) -> StoredObject:
@@ -226,12 +257,25 @@ class MemoryObjectStore:
             raise PreconditionFailed(f"another writer holds {key}")
         self.objects[bucket, key] = body
         self.modified[bucket, key] = self.now()
+        if lock is not None:
+            self.locked[bucket, key] = self.now() + lock.age.total_seconds()
         return self._etag(body)
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
         self.objects.pop((bucket, key), None)
         self.modified.pop((bucket, key), None)
+
+    async def erase(self, bucket: str, key: str) -> None:
+        """Delete the object with all its versions; nothing happens where there is none."""
+        if await self.locked_until(bucket, key) is not None:
+            raise StorageError(f"S3 refused {key}: AccessDenied")
+        await self.delete(bucket, key)
+
+    async def locked_until(self, bucket: str, key: str) -> float | None:
+        """Return until when (Unix time) Object Lock holds the object, None where it does not."""
+        until = self.locked.get((bucket, key), 0.0)
+        return until if until > self.now() else None
 
     async def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""

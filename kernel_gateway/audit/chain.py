@@ -57,6 +57,8 @@ class Outputs:
         blob: SHA-256 (hex) of the object that holds them, see `messages_to_bytes`; None = inline.
         view: digests of the outputs that a notebook shows of them, see `audit.view`; None in what
             an earlier version wrote.
+        is_salted: these digests cannot be guessed from without the salt, which is in ``blob``; so
+            is the reply.
     """
 
     count: int = 0
@@ -65,6 +67,7 @@ class Outputs:
     messages: tuple[RecordedMessage, ...] = ()
     blob: str | None = None
     view: tuple[str, ...] | None = None
+    is_salted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

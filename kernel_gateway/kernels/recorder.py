@@ -26,6 +26,7 @@ from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.keeping import Keeping
+from kernel_gateway.audit.later_events import ContentRemoved
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError, StorageError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
@@ -217,7 +218,7 @@ class CellRecorder:
         async for entry in self.journal(kernel_id).newest_first():
             if isinstance(entry.event, CellStarted):
                 return entry.event
-            if not isinstance(entry.event, CellInterrupted):
+            if not isinstance(entry.event, CellInterrupted | ContentRemoved):
                 return None
         return None
 

@@ -171,9 +171,9 @@ def journal_key(kernel_id: str, number: int) -> str:
     return f"{journal_prefix(kernel_id)}{number:0{JOURNAL_DIGITS}d}.json"
 
 
-def audit_blob_key(digest: str) -> str:
-    """Return the key of recorded output that is too large for a journal's entry."""
-    return f"audit/blobs/{digest}"
+def audit_blob_key(kernel_id: str, digest: str) -> str:
+    """Return the key of recorded output that stands beside a journal's entries."""
+    return f"audit/{kernel_id}/b/{digest}"
 
 
 def replica_lease_key(lease_id: str) -> str:

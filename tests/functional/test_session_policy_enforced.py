@@ -33,7 +33,7 @@ PLACES = [
     (RECORDS, "kernels/k.json"),
     (RECORDS, keys.journal_key("k", 1)),
     (RECORDS, keys.journal_key("k", 2)),
-    (RECORDS, keys.audit_blob_key("0" * 64)),
+    (RECORDS, keys.audit_blob_key("k", "0" * 64)),
     (RECORDS, OWN),
     (OVERFLOW, f"{keys.control_prefix(OTHER_REQUEST)}interrupt"),
     (OVERFLOW, "handler/x/frame-key"),
