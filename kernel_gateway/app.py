@@ -25,6 +25,7 @@ from kernel_gateway.run_file import (
 from kernel_gateway.settings import Settings
 
 if TYPE_CHECKING:
+    from kernel_gateway.audit.envelopes import Sealer
     from kernel_gateway.config import Deployment
     from kernel_gateway.garbage import GarbageCollector
     from kernel_gateway.kernels.registry import KernelRegistry
@@ -87,8 +88,9 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
             await importing
         store = await asyncio.to_thread(_store, deployment)
         stack.callback(store.close)
-        registry = await _kernels(settings, deployment, store)
-        collector = _garbage_collector(settings, store, stack)
+        sealer = await asyncio.to_thread(_sealer, settings)
+        registry = await _kernels(settings, deployment, store, sealer)
+        collector = _garbage_collector(settings, store, sealer, stack)
         server = await _server(settings, deployment, registry, collector, stack)
         # First of all, while clients are still connected: they are told what became of their cells.
         stack.push_async_callback(_closed_in_time, registry.close)
@@ -201,12 +203,18 @@ def _store(deployment: Deployment) -> S3ObjectStore:
     return S3ObjectStore.create(deployment)
 
 
+def _sealer(settings: Settings) -> Sealer:
+    from kernel_gateway.audit.key_folder import open_sealer
+
+    return open_sealer(settings.state_dir, settings.signing_key)
+
+
 def _garbage_collector(
-    settings: Settings, store: ObjectStore, stack: AsyncExitStack
+    settings: Settings, store: ObjectStore, sealer: Sealer, stack: AsyncExitStack
 ) -> GarbageCollector:
     from kernel_gateway.garbage import GarbageCollector
 
-    collector = GarbageCollector(store, settings.stack, settings.retention)
+    collector = GarbageCollector(store, settings.stack, settings.retention, sealer=sealer)
     if settings.garbage_interval_s:
         task = asyncio.create_task(collector.keep_collecting(settings.garbage_interval_s))
         stack.callback(task.cancel)
@@ -214,10 +222,9 @@ def _garbage_collector(
 
 
 async def _kernels(
-    settings: Settings, deployment: Deployment, store: ObjectStore
+    settings: Settings, deployment: Deployment, store: ObjectStore, sealer: Sealer
 ) -> KernelRegistry:
     from kernel_gateway.audit.keeping import open_keeping
-    from kernel_gateway.audit.key_folder import open_sealer
     from kernel_gateway.dispatch.lambda_invoker import LambdaInvoker
     from kernel_gateway.environments.python_version import versions_of
     from kernel_gateway.kernels.lease import ReplicaSettings
@@ -226,7 +233,6 @@ async def _kernels(
 
     timeouts_s = {float(e.timeout_s) for e in settings.environments.values()}
     invoker = await asyncio.to_thread(LambdaInvoker.create, deployment, timeouts_s=timeouts_s)
-    sealer = await asyncio.to_thread(open_sealer, settings.state_dir, settings.signing_key)
     keeping = await asyncio.to_thread(open_keeping, settings.state_dir, settings.audit)
     return await KernelRegistry.open(
         stack=deployment.stack,

@@ -17,11 +17,13 @@ class Retention:
         days: since a commit.
         cells: commits of a kernel, the newest ones.
         timeout_s: the longest that a cell may take.
+        journal_days: since a kernel has ended, of its journal; None = for good.
     """
 
     days: float = 30.0
     cells: int = 1000
     timeout_s: float = 900.0
+    journal_days: int | None = None
 
     @property
     def grace_s(self) -> float:

@@ -199,6 +199,7 @@ class KernelGateway(JupyterApp):
         self, environments: dict[str, Environment], stack: Stack, deployment: Deployment | None
     ) -> Settings:
         identities, token = self._identities()
+        audit = AuditOptions.read(self.audit)
         return Settings(
             state_dir=Path(self.state_dir).expanduser().absolute(),
             identities=identities,
@@ -215,6 +216,7 @@ class KernelGateway(JupyterApp):
                 timeout_s=max(
                     Retention().timeout_s, *(float(e.timeout_s) for e in environments.values())
                 ),
+                journal_days=audit.retention_days,
             ),
             garbage_interval_s=self.garbage_interval_s,
             stack=stack,
@@ -222,7 +224,7 @@ class KernelGateway(JupyterApp):
             replica_url=check_replica_url(self.replica_url),
             lease_s=self.lease_s,
             signing_key=self.signing_key or None,
-            audit=AuditOptions.read(self.audit),
+            audit=audit,
             config=self.config,
         )
 
