@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from kernel_gateway.client.endpoint import Endpoint
-from kernel_gateway.errors import StartError
+from kernel_gateway.errors import ConfigError, StartError
 from kernel_gateway.lifelines import Lifelines
 from kernel_gateway.run_file import (
     RUN_FOLDER,
@@ -88,6 +88,7 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
             await importing
         store = await asyncio.to_thread(_store, deployment)
         stack.callback(store.close)
+        await _check_object_lock(settings, deployment, store)
         sealer = await asyncio.to_thread(_sealer, settings)
         registry = await _kernels(settings, deployment, store, sealer)
         collector = _garbage_collector(settings, store, sealer, stack)
@@ -189,6 +190,7 @@ async def _local_service(
             log_level=settings.log_level,
             warm_count=settings.warm_count,
             idle_container_s=settings.idle_container_s,
+            locks_records=settings.audit.lock is not None,
         ),
         on_exit=on_exit,
     )
@@ -201,6 +203,17 @@ def _store(deployment: Deployment) -> S3ObjectStore:
     from kernel_gateway.objects import S3ObjectStore
 
     return S3ObjectStore.create(deployment)
+
+
+async def _check_object_lock(
+    settings: Settings, deployment: Deployment, store: S3ObjectStore
+) -> None:
+    bucket = deployment.stack.records
+    if settings.audit.lock is not None and not await store.can_lock(bucket):
+        raise ConfigError(
+            f"audit.object_lock: the bucket {bucket} was not made for Object Lock; make it anew "
+            "with it, or leave the option away"
+        )
 
 
 def _sealer(settings: Settings) -> Sealer:

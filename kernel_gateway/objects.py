@@ -22,6 +22,7 @@ from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
 from kernel_gateway.retention import ObjectLock
 
 CONNECTIONS = 16
+NO_LOCK = "ObjectLockConfigurationNotFoundError"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,22 @@ class S3ObjectStore:
             if not answer.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
+    async def can_lock(self, bucket: str) -> bool:
+        """Return whether a bucket can hold Object Lock (raises StorageError)."""
+
+        def asked() -> bool:
+            try:
+                answer = self._client.get_object_lock_configuration(Bucket=bucket)
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") == NO_LOCK:
+                    return False
+                raise
+            found: dict[str, str] = answer.get("ObjectLockConfiguration", {})
+            return found.get("ObjectLockEnabled") == "Enabled"
+
+        can: bool = await self._call(asked, bucket)
+        return can
 
     def close(self) -> None:
         """Close connections and threads."""
