@@ -69,7 +69,8 @@ def removal_text(event: ContentRemoved) -> str:
     who = event.user or "the gateway"
     agent = f" (agent {event.agent})" if event.agent else ""
     entries = ", ".join(map(str, event.entries))
-    return f"{who}{agent} removed the outputs that entries {entries} name: {event.reason}"
+    reason = " ".join(event.reason.split())
+    return f"{who}{agent} removed the outputs that entries {entries} name: {reason}"
 
 
 def gap_text(event: CellsUnrecorded) -> str:

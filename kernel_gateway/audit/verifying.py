@@ -32,6 +32,7 @@ from lambda_kernel.contract.schema import InvalidField
 
 OK, UNPROVEN, TAMPERED = 0, 1, 3
 """Exit codes. Source: audit.md, "Replay"."""
+TEXT_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,10 @@ class Report:
 
     def add(self, kind: str, cell: int | None, text: str) -> None:
         """Note a problem."""
-        self.problems.append(Problem(kind=kind, cell=cell, text=text))
+        # What a file says of itself must not look like a line of ours.
+        self.problems.append(
+            Problem(kind=kind, cell=cell, text=" ".join(text.split())[:TEXT_CHARACTERS])
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,7 +151,7 @@ def test_a_bucket_that_was_made_without_it_is_refused_at_the_start(kept: Gateway
     deployment = kept.state_dir / "run" / "deployment.json"
     refused = start(folder / "other", "--config", str(config), "--deployment", str(deployment))
 
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "was not made for Object Lock" in refused.stderr
 
 
@@ -159,7 +159,7 @@ def test_a_bucket_that_was_made_without_it_is_refused_at_the_start(kept: Gateway
     ("text", "why"),
     [
         ('redact = ["(a"]', "audit.redact '1': '(a' is no regular expression of RE2"),
-        ("requird = true", "audit.requird"),
+        ("needed = true", "audit.needed"),
     ],
 )
 def test_a_wrong_option_is_a_clear_error_at_the_start(tmp_path: Path, text: str, why: str) -> None:

@@ -251,7 +251,7 @@ def test_deep_json_is_not_written_unseen() -> None:
         ({"required": "yes"}, "audit.required"),
         ({"retention_days": 0}, "audit.retention_days"),
         ({"object_lock": "FOREVER"}, "audit.object_lock 'FOREVER': must be like"),
-        ({"reqired": False}, "audit.reqired"),
+        ({"needed": False}, "audit.needed"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_named(table: dict[str, Any], text: str) -> None:
