@@ -11,8 +11,11 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
+from boto3.exceptions import Boto3Error
+from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -23,6 +26,7 @@ from kernel_gateway.retention import ObjectLock
 
 CONNECTIONS = 16
 NO_LOCK = "ObjectLockConfigurationNotFoundError"
+_IN_THIS_THREAD = TransferConfig(use_threads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,9 @@ class ObjectStore(Protocol):
         Raises:
             PreconditionFailed: the condition does not hold.
         """
+
+    async def put_file(self, bucket: str, key: str, path: Path) -> None:
+        """Store what is in a file, however large; whole or not at all."""
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
@@ -149,6 +156,16 @@ class S3ObjectStore:
         answer = await self._call(lambda: self._client.put_object(**arguments), key)
         etag: str = answer["ETag"]
         return etag
+
+    async def put_file(self, bucket: str, key: str, path: Path) -> None:
+        """Store what is in a file, however large; whole or not at all."""
+        try:
+            await self._call(
+                lambda: self._client.upload_file(str(path), bucket, key, Config=_IN_THIS_THREAD),
+                key,
+            )
+        except Boto3Error as error:
+            raise StorageError(f"S3 did not take {key}: {error}") from error
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
@@ -277,6 +294,10 @@ class MemoryObjectStore:
         if lock is not None:
             self.locked[bucket, key] = self.now() + lock.age.total_seconds()
         return self._etag(body)
+
+    async def put_file(self, bucket: str, key: str, path: Path) -> None:
+        """Store what is in a file."""
+        await self.put(bucket, key, await asyncio.to_thread(path.read_bytes))
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""

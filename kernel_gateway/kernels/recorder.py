@@ -27,6 +27,8 @@ from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.audit.later_events import ContentRemoved
+from kernel_gateway.audit.removal import Removable, remove
+from kernel_gateway.audit.shelf import TrailShelf
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError, StorageError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
@@ -73,6 +75,7 @@ class CellRecorder:
         self._sealer = sealer
         self._keeping = keeping or Keeping()
         self._gaps = Gaps()
+        self._shelf = TrailShelf(store, bucket)
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -178,6 +181,7 @@ class CellRecorder:
         status = event.status if settled.committed else "lost"
         event = replace(event, outputs=outputs, status=status)
         await self.journal(record.kernel_id).append(event, **self._stamp(record))
+        self._shelf.changed(record.kernel_id)
 
     def interrupted(self, record: KernelRecord, invocation: Invocation) -> None:
         """Record that somebody asked to interrupt a cell."""
@@ -198,8 +202,21 @@ class CellRecorder:
             journal.add(gap, **self._stamp(record))
             self._gaps.close(record.kernel_id)
         journal.add(SessionClosed(reason=reason), **self._stamp(record))
-        await _flush(journal, record.kernel_id)
+        await self._flush(journal, record.kernel_id)
         self._journals.pop(record.kernel_id, None)
+
+    async def remove_content(
+        self,
+        kernel_id: str,
+        journal: Journal,
+        found: Removable,
+        event: ContentRemoved | None,
+        *,
+        epoch: int,
+    ) -> None:
+        """Delete what cells have said, also where the rendered notebook shows it; as `remove`."""
+        async with self._shelf.without(kernel_id):
+            await remove(journal, found, event, epoch=epoch, time=utc_text(self._now()))
 
     def _add(
         self,
@@ -209,7 +226,7 @@ class CellRecorder:
     ) -> None:
         journal = self.journal(record.kernel_id)
         journal.add(event, **self._stamp(record), on_written=on_written)
-        task = asyncio.get_running_loop().create_task(_flush(journal, record.kernel_id))
+        task = asyncio.get_running_loop().create_task(self._flush(journal, record.kernel_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -226,6 +243,16 @@ class CellRecorder:
         """Wait until all that was added was tried to be written."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._shelf.close()
+
+    async def _flush(self, journal: Journal, kernel_id: str) -> None:
+        try:
+            await journal.flush()
+        except GatewayError:
+            # It is tried again before the kernel's next cell, which is refused if that fails too.
+            logger.exception("the journal was not written", extra={"kernel_id": kernel_id})
+        else:
+            self._shelf.changed(kernel_id)
 
     async def _close_gap(self, journal: Journal, record: KernelRecord) -> None:
         gap = self._gaps.find(record.kernel_id)
@@ -255,11 +282,3 @@ def _finished(
         gateway=end_facts(settled, timings_ms),
         handler=handler_facts(settled),
     )
-
-
-async def _flush(journal: Journal, kernel_id: str) -> None:
-    try:
-        await journal.flush()
-    except GatewayError:
-        # It is tried again before the kernel's next cell, which is refused if that fails too.
-        logger.exception("the journal was not written", extra={"kernel_id": kernel_id})

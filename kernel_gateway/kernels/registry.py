@@ -306,6 +306,11 @@ class KernelRegistry:
         """Return the journal of a kernel that is known no more."""
         return self._services.recorder.opened(kernel_id)
 
+    @property
+    def recorder(self) -> CellRecorder:
+        """The journals of this gateway's kernels."""
+        return self._services.recorder
+
     def waiting(self, environment: Environment) -> int:
         """Return how many cells of this environment wait for a free container."""
         function_name = self._services.stack.function_name(environment.id)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from kernel_gateway.audit import removal
@@ -19,7 +18,6 @@ from kernel_gateway.audit.trail import trail_chunks
 from kernel_gateway.errors import BadRequest, Conflict, Forbidden, GatewayError, NotFound
 from kernel_gateway.kernels.identity import Identity, may_see
 from kernel_gateway.kernels.state import ExecutionState
-from kernel_gateway.messaging.message import utc_text
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from lambda_kernel.contract import names
 from lambda_kernel.contract.schema import InvalidField, decode
@@ -90,12 +88,8 @@ class TrailContentHandler(_TrailHandler):
             user=self.identity.user,
             agent=self.identity.agent,
         )
-        await removal.remove(
-            journal,
-            found,
-            event if found.is_news else None,
-            epoch=epoch,
-            time=utc_text(datetime.now(UTC)),
+        await self.registry.recorder.remove_content(
+            kernel_id, journal, found, event if found.is_news else None, epoch=epoch
         )
         answer = {
             "entries": event.entries,

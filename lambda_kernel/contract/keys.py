@@ -173,6 +173,11 @@ def journal_key(kernel_id: str, number: int) -> str:
     return f"{journal_prefix(kernel_id)}{number:0{JOURNAL_DIGITS}d}.json"
 
 
+def rendered_trail_key(kernel_id: str) -> str:
+    """Return the key of the notebook that shows a kernel's journal."""
+    return f"{AUDIT_PREFIX}{kernel_id}/trail.ipynb"
+
+
 def audit_blob_key(kernel_id: str, digest: str) -> str:
     """Return the key of recorded output that stands beside a journal's entries."""
     return f"{AUDIT_PREFIX}{kernel_id}/b/{digest}"

@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from kernel_gateway.config import Deployment
 from kernel_gateway.local.buckets import sweep_overflow
+from kernel_gateway.objects import S3ObjectStore
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.scope import Scope
 from tests.functional.conftest import invocation_of, refused, wait_until
@@ -69,6 +70,20 @@ def test_a_large_object_passes_the_relay_unchanged(s3_client: Any) -> None:
 
     answer = s3_client.get_object(Bucket=STACK.workspaces, Key="users/u1/default/large")
 
+    assert answer["Body"].read() == body
+
+
+async def test_the_gateway_stores_a_file_of_any_size(
+    deployment: Deployment, s3_client: Any, tmp_path: Path
+) -> None:
+    file, body = tmp_path / "file", os.urandom(1 << 20) * 24
+    file.write_bytes(body)
+    store = S3ObjectStore.create(deployment)
+
+    await store.put_file(STACK.records, "audit/k/trail.ipynb", file)
+    store.close()
+
+    answer = s3_client.get_object(Bucket=STACK.records, Key="audit/k/trail.ipynb")
     assert answer["Body"].read() == body
 
 

@@ -52,7 +52,7 @@ def recorded(gateway: Gateway) -> list[str]:
         found = s3.list_objects_v2(Bucket=RECORDS, Prefix="audit/").get("Contents", ())
         bodies = [s3.get_object(Bucket=RECORDS, Key=each["Key"])["Body"].read() for each in found]
     return [
-        base64.b64decode(json.loads(body)["payload"]).decode() if b"payloadType" in body
+        base64.b64decode(json.loads(body)["payload"]).decode() if body.startswith(b'{"payload"')
         else body.decode()
         for body in bodies
     ]  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.client.endpoint import ApiError
 from kernel_gateway.web.trail_command import export, remove_content, shown, verified_file
+from lambda_kernel.contract import keys
 from tests.functional.web.server import WebGateway, a_web_gateway, execute_request
 from tests.functional.web.test_web_cells import ran
 
@@ -35,12 +36,15 @@ async def test_an_admin_removes_what_a_cell_said(
     if has_ended:
         await gateway.rest("DELETE", f"/api/kernels/{kernel_id}")
     file = tmp_path / "trail.ipynb"
+    store, rendered = gateway.function.store, ("lkg-records", keys.rendered_trail_key(kernel_id))
+    await store.put(*rendered, b"secret words")
 
     said = await asyncio.to_thread(
         remove_content, gateway.endpoint("root"), kernel_id, execution_count=1, reason="asked for"
     )
 
     assert said == "removed what was said by [1]: the trail says so"
+    assert rendered not in store.objects
     await asyncio.to_thread(export, gateway.endpoint("root"), kernel_id, file, with_blobs=True)
     report = verified_file(file, {})
     assert report.problems == []

@@ -17,6 +17,7 @@ from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.audit.key_folder import KeyFolder
 from kernel_gateway.audit.later_events import CellsUnrecorded, ContentRemoved, Unrecorded
 from kernel_gateway.audit.notebook_reading import read_trail
+from kernel_gateway.audit.shelf import TrailShelf
 from kernel_gateway.audit.verifying import OK, TAMPERED, UNPROVEN, Report, verify
 from kernel_gateway.audit.view import output_digest
 from kernel_gateway.errors import BadRequest, Conflict, NotFound
@@ -97,6 +98,22 @@ async def test_removed_content_is_gone_and_the_trail_says_so(tmp_path: Path) -> 
         await journal.entry(2)
     shown = (await journal.end_of_cell(2)).outputs.messages
     assert "was removed from the journal" in shown[0].content["text"]
+
+
+async def test_the_rendered_notebook_does_not_keep_what_was_removed(tmp_path: Path) -> None:
+    store, journal = await removable(tmp_path)
+    shelf = TrailShelf(store, "records")
+    await shelf.render(KERNEL_ID)
+    key = ("records", keys.rendered_trail_key(KERNEL_ID))
+    assert SAID.encode() in store.objects[key]
+
+    async with shelf.without(KERNEL_ID):
+        await remove(journal)
+
+    assert key not in store.objects
+    await shelf.close()
+    assert b"removed the outputs" in store.objects[key]
+    assert not any(SAID.encode() in body for body in store.objects.values())
 
 
 async def test_what_was_said_cannot_be_guessed_from_what_is_left(tmp_path: Path) -> None:
