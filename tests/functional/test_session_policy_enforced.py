@@ -34,6 +34,8 @@ PLACES = [
     (RECORDS, keys.journal_key("k", 1)),
     (RECORDS, keys.journal_key("k", 2)),
     (RECORDS, keys.audit_blob_key("k", "0" * 64)),
+    (RECORDS, keys.tombstone_key("k", "0" * 64)),
+    (RECORDS, keys.rendered_trail_key("k")),
     (RECORDS, OWN),
     (OVERFLOW, f"{keys.control_prefix(OTHER_REQUEST)}interrupt"),
     (OVERFLOW, "handler/x/frame-key"),
