@@ -47,8 +47,6 @@ GATHER_S = 0.02
 
 REAP_WAIT_S = 0.5
 """For the zygote to report a child that is dead; then it is woken, in case a cell stopped it."""
-REAP_PATIENCE_S = 3.0
-"""For a zygote that was woken: on a busy machine the end of namespaces takes its time."""
 INTERRUPT_GRACE_S = 10.0
 """For a cell that was interrupted to end and to store its variables."""
 DRAIN_READS = 1024
@@ -177,7 +175,7 @@ class CellRun:
             now = self._clock()
             ends = self._ends_by
             if self._reap_by is not None:
-                ends = self._reap_by + (REAP_PATIENCE_S if self._woken else 0.0)
+                ends = self._reap_by + (self._limits.reap_patience_s if self._woken else 0.0)
             if self._pid is None:
                 ends = min(ends, self._fork_by)
             if self._output.waits:
@@ -198,7 +196,7 @@ class CellRun:
 
     def _check_time(self, now: float) -> None:
         if self._reap_by is not None:
-            if now >= self._reap_by + REAP_PATIENCE_S:
+            if now >= self._reap_by + self._limits.reap_patience_s:
                 # It reaps nobody: it is replaced.
                 self._gone = True
             elif now >= self._reap_by and not self._woken:

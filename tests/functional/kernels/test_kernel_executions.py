@@ -135,13 +135,17 @@ async def test_a_running_cell_is_interrupted_and_one_that_has_ended_does_no_harm
 
 
 async def test_a_cell_is_interrupted_at_its_time_limit_and_waiting_does_not_count(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = await a_kernel(world)
     content = {"code": "wait", "stop_on_error": False}
-    limited = Execution.begin(kernel, content, timeout_s=0.2)
-    # Would be taken out of the queue before the first one ends, if it counted there.
-    waits = Execution.begin(kernel, {"code": "print x"}, timeout_s=0.1)
+    limited = Execution.begin(kernel, content, timeout_s=5)
+    # Would be taken out of the queue when the first one ends, if it counted there.
+    waits = Execution.begin(kernel, {"code": "print x"}, timeout_s=5)
+    await world.function.began.wait()
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + 6)
     assert (await ended(limited)).result["ename"] == "CellInterrupted"
     assert (await ended(waits)).refusal is None
 
