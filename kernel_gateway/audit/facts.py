@@ -95,13 +95,18 @@ class StartFacts:
 
     Attributes:
         caller: who asked; None where no client did, or an earlier version wrote it.
-        source_digest: SHA-256 (hex) of the source in UTF-8; None for a comm message.
+        source_digest: SHA-256 (hex) of the source in UTF-8, as the entry has it; None for a comm
+            message.
+        received_mac: HMAC-SHA256 (hex) of the source as it was received, where the entry's is
+            redacted. Its key stays with the gateway: from a plain digest a short secret could be
+            guessed.
         network: what the cell may reach.
     """
 
     session: Session
     caller: Caller | None = None
     source_digest: str | None = None
+    received_mac: str | None = None
     environment: RunsIn
     credentials: Credentials
     network: Literal["none"] = "none"

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
 from kernel_gateway.environments.environment import Environment
@@ -77,6 +78,7 @@ class KernelRegistry:
         dispatch_settings: DispatchSettings | None = None,
         replica_settings: ReplicaSettings | None = None,
         sealer: Sealer | None = None,
+        keeping: Keeping | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lease_clock: Callable[[], float] = clock_s,
     ) -> KernelRegistry:
@@ -93,6 +95,7 @@ class KernelRegistry:
             dispatch_settings: how cells are sent.
             replica_settings: who this gateway is among those on the same buckets.
             sealer: signs the journals; None = they are not signed.
+            keeping: how they are kept.
             now: the time, aware.
             lease_clock: seconds; nobody may set it.
 
@@ -123,7 +126,7 @@ class KernelRegistry:
             ),
             manifests=ManifestCache(max_bytes=settings.manifest_bytes),
             history=InputHistory(max_characters=settings.history_characters),
-            recorder=CellRecorder(store, stack.records, now, sealer),
+            recorder=CellRecorder(store, stack.records, now, sealer, keeping),
             settings=settings,
             now=now,
             pythons=pythons or {},
@@ -302,6 +305,11 @@ class KernelRegistry:
     def past_journal(self, kernel_id: str) -> Journal:
         """Return the journal of a kernel that is known no more."""
         return self._services.recorder.opened(kernel_id)
+
+    @property
+    def recorder(self) -> CellRecorder:
+        """The journals of this gateway's kernels."""
+        return self._services.recorder
 
     def waiting(self, environment: Environment) -> int:
         """Return how many cells of this environment wait for a free container."""

@@ -16,6 +16,7 @@ from typing import Any
 from traitlets.config import Config
 from websockets.asyncio.client import ClientConnection, connect
 
+from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.dispatch.invoker import InMemoryInvoker
 from kernel_gateway.environments.environment import Environment, read_environments
@@ -204,7 +205,9 @@ def identities() -> IdentityTable:
 
 
 @asynccontextmanager
-async def a_web_gateway(spool_dir: Path, config: Config | None = None) -> AsyncIterator[WebGateway]:
+async def a_web_gateway(
+    spool_dir: Path, config: Config | None = None, *, keeping: Keeping | None = None
+) -> AsyncIterator[WebGateway]:
     """Serve on a free port until the block ends."""
     store = MemoryObjectStore()
     await store.put(STACK.overflow, keys.frame_key_key(HANDLER_DIGEST), FRAME_KEY)
@@ -218,6 +221,7 @@ async def a_web_gateway(spool_dir: Path, config: Config | None = None) -> AsyncI
         store=store,
         invoker=InMemoryInvoker(function),
         environments=environments,
+        keeping=keeping,
     )
     files = MemoryFileStore()
     chosen = Config({"ServerApp": {"port": 0}})
