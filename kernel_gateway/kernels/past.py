@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry
+from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry, SessionClosed
 from kernel_gateway.audit.journal import Journal
 
 READ_AHEAD_COUNT = 16
@@ -30,7 +30,7 @@ class PastCell:
 
 
 async def past_cells(
-    journal: Journal, *, last_count: int, since: str | None = None
+    journal: Journal, *, last_count: int, since: str | None = None, is_open: bool = False
 ) -> list[PastCell]:
     """Return the newest cells, oldest first, without what they said.
 
@@ -38,6 +38,7 @@ async def past_cells(
         journal: of their kernel.
         last_count: at most so many.
         since: only those after the cell of this request, a msg_id.
+        is_open: the kernel is there, so what was closed is an earlier one of the same id.
 
     Raises:
         GatewayError: the journal cannot be read.
@@ -51,6 +52,8 @@ async def past_cells(
             if isinstance(event, CellFinished):
                 bare = replace(event, outputs=replace(event.outputs, messages=()))
                 ends[event.request_id] = replace(entry, event=bare)
+            elif is_open and isinstance(event, SessionClosed):
+                break
             elif isinstance(event, CellStarted):
                 if event.msg_id == since or len(found) == last_count:
                     break
