@@ -143,7 +143,11 @@ def test_the_kernelspec_chooses_and_whoever_starts_the_kernel_goes_before_it(
 @pytest.mark.parametrize(
     ("config", "error", "problem"),
     [
-        ({"workspce": "w"}, ConfigError, "config.workspce: is not known; known are config_file"),
+        (
+            {"work_space": "w"},
+            ConfigError,
+            "config.work_space: is not known; known are",
+        ),
         ({"workspace": "../x"}, GatewayError, "LAMBDA_KERNEL_WORKSPACE"),
         ({"spec_name": "lambda-none"}, GatewayError, "lambda-none"),
     ],

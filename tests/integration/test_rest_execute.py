@@ -10,9 +10,10 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, aclosing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import jsonschema
@@ -181,6 +182,7 @@ def test_a_cell_runs_once_though_the_gateway_is_killed_and_the_client_asks_again
     code = "runs = globals().get('runs', 0) + 1; print('ran')"
     if moment == "running":
         code += "; open('began', 'w').close(); import time; time.sleep(600)"
+    asked: Future[list[Any]]
     with ExitStack() as stack, ThreadPoolExecutor() as pool:
         with a_gateway(state, *options) as first, tapped_storage(state) as tap:
             client = stack.enter_context(ClientGateway(first.url, "t"))
@@ -188,21 +190,23 @@ def test_a_cell_runs_once_though_the_gateway_is_killed_and_the_client_asks_again
             kernel.execute("runs = 0", idempotency_key="before").raise_for_error()
             if moment == "committed":
                 tap.begin(Trap("PUT commit", 0, "after", first.process.kill))
-                executed = pool.submit(kernel.execute, code, idempotency_key="in flight")
+                asked = pool.submit(
+                    lambda: [kernel.execute(code, idempotency_key="in flight").raise_for_error()]
+                )
             else:
                 events = kernel.stream(code, idempotency_key="in flight")
                 assert "ran" in next(e.text for e in events if e.msg_type == "stream")
-                streamed = pool.submit(lambda: list(events))
+                asked = pool.submit(lambda: list(events))
                 first.process.kill()
             first.process.wait(60)
         stack.enter_context(a_gateway(state, *options))
         # The client finds it by itself.
         if moment == "committed":
-            gave = executed.result(60)
+            (gave,) = asked.result(60)
             assert (gave.status, gave.replayed, gave.committed) == ("ok", True, True)
             assert "some of its output may be missing" in gave.stderr
         else:
-            assert streamed.result(60)[-1].content["ename"] == "CellLost"
+            assert asked.result(60)[-1].content["ename"] == "CellLost"
             lost = kernel.execute(code, idempotency_key="in flight")
             assert lost.error is not None
             assert lost.error.ename == "CellLost"
