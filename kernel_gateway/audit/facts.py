@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.idempotency import Idempotency
 from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.outcome import FileChange, LostName, Probe
@@ -101,6 +102,7 @@ class StartFacts:
             redacted. Its key stays with the gateway: from a plain digest a short secret could be
             guessed.
         network: what the cell may reach.
+        idempotency: by what the request is known when it is sent again, None where it has no key.
     """
 
     session: Session
@@ -110,6 +112,7 @@ class StartFacts:
     environment: RunsIn
     credentials: Credentials
     network: Literal["none"] = "none"
+    idempotency: Idempotency | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ def start_facts(
             tier=environment.tier,
         ),
         credentials=_credentials(invocation, stack),
+        idempotency=request.idempotency,
     )
 
 

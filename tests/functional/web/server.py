@@ -51,6 +51,7 @@ class EchoFunction:
     """A Lambda function whose cells print their own code, and commit.
 
     ``hold`` in the code makes a cell wait for ``release``; ``buffers`` makes it send binary parts.
+    A question is not answered.
     """
 
     store: MemoryObjectStore
@@ -62,6 +63,10 @@ class EchoFunction:
         writer = FrameWriter(key)
         code = invocation.msg.content["code"]
         yield writer.write(FrameKind.STARTED, {})
+        if not invocation.commit:
+            done = Outcome(status=Status.OK, started=True, committed=False, nonce=invocation.nonce)
+            yield writer.write(FrameKind.OUTCOME, done.to_dict())
+            return
         if "hold" in code:
             await self.release.wait()
         buffers = (b"\x00\xff", b"") if "buffers" in code else ()
