@@ -160,6 +160,17 @@ async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
             )
         print(text)  # noqa: T201
         return 0
+    if options.action == "remove-content":
+        async with _some_gateway(options) as endpoint:
+            text = await asyncio.to_thread(
+                trails.remove_content,
+                endpoint,
+                options.kernel,
+                execution_count=options.cell,
+                reason=options.reason,
+            )
+        print(text)  # noqa: T201
+        return 0
     keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
     file = Path(options.trail)
     with TemporaryDirectory() as folder:

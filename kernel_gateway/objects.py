@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +22,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from kernel_gateway import aws
 from kernel_gateway.config import Deployment
 from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
+from kernel_gateway.retention import ObjectLock
 
 CONNECTIONS = 16
+NO_LOCK = "ObjectLockConfigurationNotFoundError"
 _IN_THIS_THREAD = TransferConfig(use_threads=False)
 
 
@@ -57,6 +61,7 @@ class ObjectStore(Protocol):
         *,
         if_absent: bool = False,
         if_match: str | None = None,
+        lock: ObjectLock | None = None,
     ) -> str:
         """Store ``body`` and return its ETag.
 
@@ -66,6 +71,7 @@ class ObjectStore(Protocol):
             body: its bytes.
             if_absent: only where no such object exists.
             if_match: only where the object still has this ETag.
+            lock: of this version; the bucket must have been made for it.
 
         Raises:
             PreconditionFailed: the condition does not hold.
@@ -79,6 +85,12 @@ class ObjectStore(Protocol):
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
+
+    async def erase(self, bucket: str, key: str) -> None:
+        """Delete the object with all its versions; nothing happens where there is none."""
+
+    async def locked_until(self, bucket: str, key: str) -> float | None:
+        """Return until when (Unix time) Object Lock holds the object, None where it does not."""
 
     def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""
@@ -127,6 +139,7 @@ class S3ObjectStore:
         *,
         if_absent: bool = False,
         if_match: str | None = None,
+        lock: ObjectLock | None = None,
     ) -> str:
         """Store ``body`` and return its ETag (raises PreconditionFailed)."""
         checksum = base64.b64encode(hashlib.sha256(body).digest()).decode()
@@ -140,6 +153,9 @@ class S3ObjectStore:
             arguments["IfNoneMatch"] = "*"
         if if_match is not None:
             arguments["IfMatch"] = if_match
+        if lock is not None:
+            arguments["ObjectLockMode"] = lock.mode
+            arguments["ObjectLockRetainUntilDate"] = datetime.now(UTC) + lock.age
         answer = await self._call(lambda: self._client.put_object(**arguments), key)
         etag: str = answer["ETag"]
         return etag
@@ -165,6 +181,29 @@ class S3ObjectStore:
         """Delete the object; nothing happens where there is none."""
         await self._call(lambda: self._client.delete_object(Bucket=bucket, Key=key), key)
 
+    async def erase(self, bucket: str, key: str) -> None:
+        """Delete the object with all its versions; nothing happens where there is none."""
+
+        def erase() -> None:
+            answer = self._client.list_object_versions(Bucket=bucket, Prefix=key)
+            found = [*answer.get("Versions", ()), *answer.get("DeleteMarkers", ())]
+            for each in found:
+                if each["Key"] == key:
+                    self._client.delete_object(Bucket=bucket, Key=key, VersionId=each["VersionId"])
+
+        await self._call(erase, key)
+
+    async def locked_until(self, bucket: str, key: str) -> float | None:
+        """Return until when (Unix time) Object Lock holds the object, None where it does not."""
+        try:
+            answer = await self._call(lambda: self._client.head_object(Bucket=bucket, Key=key), key)
+        except NotFound:
+            return None
+        if answer.get("ObjectLockLegalHoldStatus") == "ON":
+            return math.inf
+        until = answer.get("ObjectLockRetainUntilDate")
+        return until.timestamp() if until is not None and until > datetime.now(UTC) else None
+
     async def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""
         async for entry in self.entries(bucket, prefix):
@@ -181,6 +220,22 @@ class S3ObjectStore:
             if not answer.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
+    async def can_lock(self, bucket: str) -> bool:
+        """Return whether a bucket can hold Object Lock (raises StorageError)."""
+
+        def asked() -> bool:
+            try:
+                answer = self._client.get_object_lock_configuration(Bucket=bucket)
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") == NO_LOCK:
+                    return False
+                raise
+            found: dict[str, str] = answer.get("ObjectLockConfiguration", {})
+            return found.get("ObjectLockEnabled") == "Enabled"
+
+        can: bool = await self._call(asked, bucket)
+        return can
 
     def close(self) -> None:
         """Close connections and threads."""
@@ -217,6 +272,7 @@ class MemoryObjectStore:
 
     objects: dict[tuple[str, str], bytes] = field(default_factory=dict)
     modified: dict[tuple[str, str], float] = field(default_factory=dict)
+    locked: dict[tuple[str, str], float] = field(default_factory=dict)
     now: Callable[[], float] = time.time
 
     async def get(self, bucket: str, key: str) -> StoredObject:
@@ -235,6 +291,7 @@ class MemoryObjectStore:
         *,
         if_absent: bool = False,
         if_match: str | None = None,
+        lock: ObjectLock | None = None,
     ) -> str:
         """Store ``body`` and return its ETag (raises PreconditionFailed)."""
         old = self.objects.get((bucket, key))
@@ -244,6 +301,8 @@ class MemoryObjectStore:
             raise PreconditionFailed(f"another writer holds {key}")
         self.objects[bucket, key] = body
         self.modified[bucket, key] = self.now()
+        if lock is not None:
+            self.locked[bucket, key] = self.now() + lock.age.total_seconds()
         return self._etag(body)
 
     async def copy(self, bucket: str, key: str, target: str) -> None:
@@ -258,6 +317,17 @@ class MemoryObjectStore:
         """Delete the object; nothing happens where there is none."""
         self.objects.pop((bucket, key), None)
         self.modified.pop((bucket, key), None)
+
+    async def erase(self, bucket: str, key: str) -> None:
+        """Delete the object with all its versions; nothing happens where there is none."""
+        if await self.locked_until(bucket, key) is not None:
+            raise StorageError(f"S3 refused {key}: AccessDenied")
+        await self.delete(bucket, key)
+
+    async def locked_until(self, bucket: str, key: str) -> float | None:
+        """Return until when (Unix time) Object Lock holds the object, None where it does not."""
+        until = self.locked.get((bucket, key), 0.0)
+        return until if until > self.now() else None
 
     async def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""

@@ -44,9 +44,29 @@ def add_trail(
         "--journal", action="store_true", help="compare the end with the gateway's journal"
     )
     verify.add_argument("--json", action="store_true", help="print JSON")
-    for action in (export, verify):
+    remove = _add_removal(actions)
+    for action in (export, verify, remove):
         add_client_options(action)
         action.set_defaults(command="trail", parser=action)
+
+
+def _add_removal(actions: Any) -> Any:
+    text = "delete what cells have said from a trail, which then says so"
+    parser = actions.add_parser(
+        "remove-content",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]} and still verifies. For admins; it cannot be "
+        "undone. What was written without audit.removable = true stands in signed entries and "
+        "stays, unless it was large.",
+    )
+    parser.add_argument("kernel", metavar="KERNEL", help="id of the kernel; it may have ended")
+    parser.add_argument(
+        "--cell", metavar="N", type=int, help="only the cell with this number (all of them)"
+    )
+    parser.add_argument(
+        "--reason", metavar="TEXT", required=True, help="why; it stands in the trail"
+    )
+    return parser
 
 
 def add_keys(commands: Any, kind: type) -> None:

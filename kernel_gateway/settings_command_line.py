@@ -181,6 +181,11 @@ def _add_install(commands: Any) -> None:
         ("--config", "FILE", "configuration of the gateway", argparse.SUPPRESS),
     ):
         parser.add_argument(name, metavar=metavar, help=what, default=missing)
+    parser.add_argument(
+        "--provisioner",
+        action="store_true",
+        help="no process for a kernel; for programs of the environment this is installed in",
+    )
     parser.set_defaults(command="install", parser=parser)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from kernel_gateway.audit.envelopes import Envelope, payload_of
 from kernel_gateway.audit.facts import EndFacts, HandlerFacts, StartFacts
+from kernel_gateway.audit.later_events import CellsUnrecorded, ContentRemoved
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField, decode, encode
@@ -56,6 +57,8 @@ class Outputs:
         blob: SHA-256 (hex) of the object that holds them, see `messages_to_bytes`; None = inline.
         view: digests of the outputs that a notebook shows of them, see `audit.view`; None in what
             an earlier version wrote.
+        is_salted: these digests cannot be guessed from without the salt, which is in ``blob``; so
+            is the reply.
     """
 
     count: int = 0
@@ -64,6 +67,7 @@ class Outputs:
     messages: tuple[RecordedMessage, ...] = ()
     blob: str | None = None
     view: tuple[str, ...] | None = None
+    is_salted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +171,15 @@ class SessionClosed:
     reason: str
 
 
-Event = CellStarted | CellFinished | CellInterrupted | KernelRestarted | SessionClosed
+Event = (
+    CellStarted
+    | CellFinished
+    | CellInterrupted
+    | KernelRestarted
+    | SessionClosed
+    | ContentRemoved
+    | CellsUnrecorded
+)
 
 _EVENTS: dict[str, type[Event]] = {
     "cell_started": CellStarted,
@@ -175,6 +187,8 @@ _EVENTS: dict[str, type[Event]] = {
     "interrupted": CellInterrupted,
     "restarted": KernelRestarted,
     "session_closed": SessionClosed,
+    "content_removed": ContentRemoved,
+    "cells_unrecorded": CellsUnrecorded,
 }
 _NAMES = {cls: name for name, cls in _EVENTS.items()}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.idempotency import Idempotency
 from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.outcome import FileChange, LostName, Probe
@@ -115,19 +116,26 @@ class StartFacts:
 
     Attributes:
         caller: who asked; None where no client did, or an earlier version wrote it.
-        source_digest: SHA-256 (hex) of the source in UTF-8; None for a comm message.
+        source_digest: SHA-256 (hex) of the source in UTF-8, as the entry has it; None for a comm
+            message.
+        received_mac: HMAC-SHA256 (hex) of the source as it was received, where the entry's is
+            redacted. Its key stays with the gateway: from a plain digest a short secret could be
+            guessed.
         network: what the cell may reach.
         seeds: what the random number generators of the session began with, by name; none where
             they are not recorded, and in a fork, which goes on with those of its source.
+        idempotency: by what the request is known when it is sent again, None where it has no key.
     """
 
     session: Session
     caller: Caller | None = None
     source_digest: str | None = None
+    received_mac: str | None = None
     environment: RunsIn
     credentials: Credentials
     network: Literal["none"] = "none"
     seeds: dict[str, int] = field(default_factory=dict)
+    idempotency: Idempotency | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import uuid
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from kernel_gateway.errors import ConfigError
 
 FOLDER = "keys"
 PRIVATE_NAME = "signing.pem"
+REDACTION_NAME = "redaction.key"
 PUBLIC_SUFFIX = ".public.json"
 KMS_SCHEME = "awskms:"
 
@@ -60,6 +62,21 @@ class KeyFolder:
         self.keep(made.public_key)
         _write(self._folder / PRIVATE_NAME, made.private_bytes)
         return made.public_key
+
+    def redaction_key(self) -> bytes:
+        """Return the key of the digests of redacted sources, which is made where there is none.
+
+        Raises:
+            ConfigError: the folder cannot be used.
+        """
+        path = self._folder / REDACTION_NAME
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not path.exists():
+                _write(path, secrets.token_bytes(32))
+            return path.read_bytes()
+        except OSError as problem:
+            raise ConfigError(f"{path}: cannot be used: {problem}") from problem
 
     def keep(self, key: Key) -> None:
         """Keep a public key for `keys` (raises OSError)."""

@@ -22,7 +22,14 @@ from kernel_gateway.audit.chain import (
     SignedEntry,
     belongs,
 )
-from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.journal import ContentMissing, Journal
+from kernel_gateway.audit.later_events import (
+    CellsUnrecorded,
+    ContentRemoved,
+    gap_text,
+    removal_text,
+)
+from kernel_gateway.audit.notebook_reading import MISSING
 from kernel_gateway.audit.view import plain_text, shown_outputs
 
 VIEW_SCHEMA = 1
@@ -115,9 +122,15 @@ async def _cell(journal: Journal, group: Sequence[SignedEntry]) -> dict[str, Any
     last = group[-1].entry
     finished = last.event if isinstance(last.event, CellFinished) else None
     outputs: list[dict[str, Any]] = []
+    audit: dict[str, Any] = {"entries": entries}
     if finished is not None:
-        messages = await journal.messages(finished.outputs)
-        outputs = await asyncio.to_thread(shown_outputs, messages, finished.outputs.blob)
+        try:
+            said = await journal.said(finished.outputs)
+        except ContentMissing:
+            audit["content"] = MISSING
+        else:
+            outputs = await asyncio.to_thread(shown_outputs, said.messages, finished.outputs.blob)
+            audit |= {"salt": said.salt} if said.salt else {}
     return {
         "cell_type": "code",
         "id": _cell_id(first),
@@ -129,7 +142,7 @@ async def _cell(journal: Journal, group: Sequence[SignedEntry]) -> dict[str, Any
             "lambda_kernel": {
                 "cell_id": None if started.cell_id is None else plain_text(started.cell_id),
                 "status": "incomplete" if finished is None else finished.status,
-                "audit": {"entries": entries},
+                "audit": audit,
             },
         },
     }
@@ -146,6 +159,10 @@ def _times(first: Entry, last: Entry | None) -> dict[str, str]:
 def _told(event: Event, time: str) -> str:
     if isinstance(event, CellFinished):
         text = f"It ended: {event.status}" + (f", {event.failure}" if event.failure else "")
+    elif isinstance(event, ContentRemoved):
+        text = removal_text(event)
+    elif isinstance(event, CellsUnrecorded):
+        text = gap_text(event)
     else:
         text = _TOLD[type(event)]
     return f"*{time}* {text}."

@@ -41,7 +41,7 @@ def shown_outputs(messages: Iterable[RecordedMessage], blob: str | None) -> list
     return [_shown(index, output, blob) for index, output in enumerate(shown)]
 
 
-def output_digest(output: Mapping[str, Any]) -> str:
+def output_digest(output: Mapping[str, Any], salt: str = "") -> str:
     """Return the digest of an output in a notebook, whichever program has written that."""
     joined = {name: _joined(value) if name == "text" else value for name, value in output.items()}
     data = output.get("data")
@@ -49,8 +49,8 @@ def output_digest(output: Mapping[str, Any]) -> str:
         joined["data"] = {
             mime: value if _is_json(str(mime)) else _joined(value) for mime, value in data.items()
         }
-    text = json.dumps(_canonical(joined), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    text = salt + json.dumps(_canonical(joined), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def source_text(source: object) -> str | None:

@@ -61,6 +61,7 @@ def start_facts(
         ),
         credentials=_credentials(invocation, stack),
         seeds=invocation.seeds,
+        idempotency=request.idempotency,
     )
 
 

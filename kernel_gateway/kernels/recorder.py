@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 from kernel_gateway.audit.chain import (
@@ -24,17 +25,29 @@ from kernel_gateway.audit.chain import (
 from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.keeping import Keeping
+from kernel_gateway.audit.later_events import ContentRemoved
+from kernel_gateway.audit.removal import Removable, remove
 from kernel_gateway.audit.shelf import TrailShelf
 from kernel_gateway.dispatch.settle import Settled
-from kernel_gateway.errors import GatewayError
+from kernel_gateway.errors import GatewayError, StorageError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
+from kernel_gateway.kernels.unrecorded import Gaps
 from kernel_gateway.messaging.message import InMessage, utc_text
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Invocation
 
 logger = logging.getLogger(__name__)
+
+
+class Recorded(Enum):
+    """Whether the journal has a cell that is about to be sent."""
+
+    YES = "yes"
+    NO = "no"
+    NO_LONGER = "no, but the cell before"
 
 
 class CellRecorder:
@@ -45,6 +58,7 @@ class CellRecorder:
         bucket: the records bucket.
         now: the time, aware.
         sealer: signs entries; None = they are not signed.
+        keeping: how entries are kept.
     """
 
     def __init__(
@@ -53,11 +67,14 @@ class CellRecorder:
         bucket: str,
         now: Callable[[], datetime],
         sealer: Sealer | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self._store = store
         self._bucket = bucket
         self._now = now
         self._sealer = sealer
+        self._keeping = keeping or Keeping()
+        self._gaps = Gaps()
         self._shelf = TrailShelf(store, bucket)
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,11 +89,19 @@ class CellRecorder:
 
     def opened(self, kernel_id: str, *, is_new: bool = False) -> Journal:
         """Return a journal that is not kept: of a kernel that may have ended long ago."""
-        return Journal(self._store, self._bucket, kernel_id, is_new=is_new, sealer=self._sealer)
+        return Journal(
+            self._store,
+            self._bucket,
+            kernel_id,
+            is_new=is_new,
+            sealer=self._sealer,
+            keeping=self._keeping,
+        )
 
     def forget(self, kernel_id: str) -> None:
         """Know nothing of a journal that another gateway may have written to."""
         self._journals.pop(kernel_id, None)
+        self._gaps.close(kernel_id)
 
     async def started(
         self,
@@ -84,7 +109,7 @@ class CellRecorder:
         invocation: Invocation,
         request: InMessage,
         facts: StartFacts,
-    ) -> None:
+    ) -> Recorded:
         """Record that a cell is about to be sent.
 
         Raises:
@@ -102,7 +127,19 @@ class CellRecorder:
             content=request.content,
             gateway=facts,
         )
-        await self.journal(record.kernel_id).append(event, **self._stamp(record))
+        journal, stamp = self.journal(record.kernel_id), self._stamp(record)
+        try:
+            await self._close_gap(journal, record)
+            await journal.append(event, **stamp)
+        except StorageError as problem:
+            # Who finds another gateway's entries must not go on.
+            if self._keeping.is_required:
+                raise
+            logger.warning("a cell runs unrecorded", exc_info=True)
+            event = await asyncio.to_thread(self._keeping.redactor.started, event)
+            is_first = self._gaps.note(record.kernel_id, event, stamp["time"], str(problem))
+            return Recorded.NO_LONGER if is_first else Recorded.NO
+        return Recorded.YES
 
     def finished(
         self,
@@ -156,12 +193,30 @@ class CellRecorder:
 
     async def closed(self, record: KernelRecord, journal: Journal, reason: str) -> None:
         """Record that a kernel is no more, and forget it; of one without entries nothing is."""
-        if journal.number == 0 and not journal.is_waiting:
+        is_empty = journal.number == 0 and not journal.is_waiting
+        if is_empty and self._gaps.find(record.kernel_id) is None:
             self._journals.pop(record.kernel_id, None)
             return
+        gap = self._gaps.find(record.kernel_id)
+        if gap is not None:
+            journal.add(gap, **self._stamp(record))
+            self._gaps.close(record.kernel_id)
         journal.add(SessionClosed(reason=reason), **self._stamp(record))
         await self._flush(journal, record.kernel_id)
         self._journals.pop(record.kernel_id, None)
+
+    async def remove_content(
+        self,
+        kernel_id: str,
+        journal: Journal,
+        found: Removable,
+        event: ContentRemoved | None,
+        *,
+        epoch: int,
+    ) -> None:
+        """Delete what cells have said, also where the rendered notebook shows it; as `remove`."""
+        async with self._shelf.without(kernel_id):
+            await remove(journal, found, event, epoch=epoch, time=utc_text(self._now()))
 
     def _add(
         self,
@@ -180,7 +235,7 @@ class CellRecorder:
         async for entry in self.journal(kernel_id).newest_first():
             if isinstance(entry.event, CellStarted):
                 return entry.event
-            if not isinstance(entry.event, CellInterrupted):
+            if not isinstance(entry.event, CellInterrupted | ContentRemoved):
                 return None
         return None
 
@@ -198,6 +253,12 @@ class CellRecorder:
             logger.exception("the journal was not written", extra={"kernel_id": kernel_id})
         else:
             self._shelf.changed(kernel_id)
+
+    async def _close_gap(self, journal: Journal, record: KernelRecord) -> None:
+        gap = self._gaps.find(record.kernel_id)
+        if gap is not None:
+            await journal.append(gap, **self._stamp(record))
+            self._gaps.close(record.kernel_id)
 
     def _stamp(self, record: KernelRecord) -> dict[str, Any]:
         return {"epoch": record.epoch, "time": utc_text(self._now())}

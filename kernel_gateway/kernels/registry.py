@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
 from kernel_gateway.environments.environment import Environment
@@ -77,6 +78,7 @@ class KernelRegistry:
         dispatch_settings: DispatchSettings | None = None,
         replica_settings: ReplicaSettings | None = None,
         sealer: Sealer | None = None,
+        keeping: Keeping | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lease_clock: Callable[[], float] = clock_s,
     ) -> KernelRegistry:
@@ -93,6 +95,7 @@ class KernelRegistry:
             dispatch_settings: how cells are sent.
             replica_settings: who this gateway is among those on the same buckets.
             sealer: signs the journals; None = they are not signed.
+            keeping: how they are kept.
             now: the time, aware.
             lease_clock: seconds; nobody may set it.
 
@@ -123,7 +126,7 @@ class KernelRegistry:
             ),
             manifests=ManifestCache(max_bytes=settings.manifest_bytes),
             history=InputHistory(max_characters=settings.history_characters),
-            recorder=CellRecorder(store, stack.records, now, sealer),
+            recorder=CellRecorder(store, stack.records, now, sealer, keeping),
             settings=settings,
             now=now,
             pythons=pythons or {},
@@ -210,8 +213,7 @@ class KernelRegistry:
     ) -> LambdaKernel:
         """Return a new kernel whose id nobody has used since ``floor_seq``; raises as `start`.
 
-        ``workdir_name`` is drawn where it is None, ``found`` the commit of another kernel of its
-        scope that it begins with, ``recorded_seeds`` those of the session that it replays.
+        ``found`` is the commit of another kernel of its scope that it begins with.
         """
         environment = self._environments.get(spec_name)
         if environment is None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernel_gateway.audit.chain import CellFinished, RecordedMessage
+from kernel_gateway.audit.chain import CellFinished
 from kernel_gateway.audit.view import shown_outputs
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.kernels.variables import (
@@ -32,13 +32,8 @@ PACK_BYTES = 8 << 20
 """Of a larger object the digests of its chunks are enough."""
 
 
-def execution_of(finished: CellFinished, messages: Sequence[RecordedMessage]) -> Execution:
-    """Return an execution without its variables.
-
-    Args:
-        finished: how it ended.
-        messages: all that it published.
-    """
+def execution_of(finished: CellFinished) -> Execution:
+    """Return an execution, whose messages were brought in, without its variables."""
     content = {} if finished.reply is None else finished.reply.content
     ename = content.get("ename") if finished.status != "ok" else None
     changes = () if finished.handler is None else finished.handler.files
@@ -46,7 +41,7 @@ def execution_of(finished: CellFinished, messages: Sequence[RecordedMessage]) ->
     return Execution(
         status=finished.status,
         ename=finished.failure or (ename if isinstance(ename, str) else None),
-        outputs=tuple(shown_outputs(messages, None)),
+        outputs=tuple(shown_outputs(finished.outputs.messages, None)),
         files={change.path: change.digest for change in changes},
         duration_s=None if run_ms is None else run_ms / 1000,
     )

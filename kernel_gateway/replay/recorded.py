@@ -12,12 +12,11 @@ from kernel_gateway.audit.chain import (
     CellStarted,
     Entry,
     KernelRestarted,
-    RecordedMessage,
     SignedEntry,
     epoch_after,
 )
 from kernel_gateway.audit.facts import Session, StartFacts
-from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.journal import ContentMissing, Journal
 from kernel_gateway.audit.trail import groups
 from kernel_gateway.errors import BadRequest, Conflict
 from lambda_kernel.contract import keys
@@ -30,8 +29,8 @@ class TrailSource(Protocol):
     def entries(self) -> AsyncIterator[SignedEntry]:
         """Yield them from the first on (raises StorageError, BadRequest)."""
 
-    async def messages(self, cell: RecordedCell) -> tuple[RecordedMessage, ...] | None:
-        """Return what a cell published; None where only its digest is here."""
+    async def end(self, cell: RecordedCell) -> CellFinished | None:
+        """Return a cell's end with all that it said; None where only a digest of that is here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +174,18 @@ class JournalSource:
             for signed in group:
                 yield signed
 
-    async def messages(self, cell: RecordedCell) -> tuple[RecordedMessage, ...] | None:
-        """Return what a cell published (raises StorageError)."""
-        if cell.finished_number is None:
-            return ()
-        return (await self.journal.end_of_cell(cell.finished_number)).outputs.messages
+    async def end(self, cell: RecordedCell) -> CellFinished | None:
+        """Return a cell's end with all that it said; None where that was removed.
+
+        Raises:
+            StorageError: S3 does not answer.
+        """
+        assert cell.finished_number is not None  # noqa: S101  (it has an end)
+        try:
+            event = (await self.journal.entry(cell.finished_number)).event
+        except ContentMissing:
+            return None
+        return event if isinstance(event, CellFinished) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +199,10 @@ class SentSource:
         for each in self.signed:
             yield each
 
-    async def messages(self, cell: RecordedCell) -> tuple[RecordedMessage, ...] | None:
-        """Return what a cell published; None where that is too large to stand in its entry."""
-        if cell.finished_number is None:
-            return ()
+    async def end(self, cell: RecordedCell) -> CellFinished | None:
+        """Return a cell's end with all that it said; None where its entry does not hold that."""
+        assert cell.finished_number is not None  # noqa: S101  (it has an end)
         event = self.signed[cell.finished_number - 1].entry.event
         if not isinstance(event, CellFinished) or event.outputs.blob is not None:
             return None
-        return event.outputs.messages
+        return event

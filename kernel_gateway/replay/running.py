@@ -125,7 +125,7 @@ class Replay:
             replayed, reason = await self._run(cell, kernel, recorded)
             reason = treated.reason or reason
         if not reason and recorded is None:
-            reason = "unavailable: its large output is not beside the trail"
+            reason = "unavailable: what it printed was removed, or is not in the trail"
         return CellPair(
             number=cell.number,
             cell_id=cell.started.cell_id,
@@ -174,7 +174,7 @@ class Replay:
         finished, reason = await self.execute(kernel, content, started.metadata)
         if finished is None:
             return None, reason
-        found = await asyncio.to_thread(execution_of, finished, finished.outputs.messages)
+        found = await asyncio.to_thread(execution_of, finished)
         if found.ename == NO_STDIN and (recorded is None or recorded.ename != NO_STDIN):
             return None, "not-replayable: it asks its user, and answers are not recorded"
         services = self.registry.services
@@ -184,10 +184,10 @@ class Replay:
     async def _recorded(self, cell: RecordedCell) -> Execution | None:
         if cell.finished is None:
             return None
-        messages = await self.source.messages(cell)
-        if messages is None:
+        finished = await self.source.end(cell)
+        if finished is None:
             return None
-        found = await asyncio.to_thread(execution_of, cell.finished, messages)
+        found = await asyncio.to_thread(execution_of, finished)
         try:
             scope = self.states.scope_of(cell)
         except Unavailable:

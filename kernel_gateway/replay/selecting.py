@@ -111,6 +111,8 @@ def treatment(cell: RecordedCell) -> Treatment:
         return _left_out("how it ended is not recorded")
     if cell.facts is None:
         return _left_out("an earlier version recorded it, which did not say what it ran in")
+    if cell.facts.received_mac is not None:
+        return _left_out("its source was redacted: what ran is not recorded")
     if finished.status == "lost":
         return _left_out("it was lost: a gateway ended while it was in flight")
     if finished.failure in NO_FAULT_OF_THE_CELL:

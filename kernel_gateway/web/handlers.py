@@ -28,7 +28,12 @@ from kernel_gateway.web.outputs_api import OutputHandler
 from kernel_gateway.web.replay_api import ReplaysHandler
 from kernel_gateway.web.sessions_api import SessionHandler, SessionsHandler
 from kernel_gateway.web.status_api import EventsHandler, MetricsHandler, StatusHandler
-from kernel_gateway.web.trail_api import TrailBlobHandler, TrailHandler, TrailHeadHandler
+from kernel_gateway.web.trail_api import (
+    TrailBlobHandler,
+    TrailContentHandler,
+    TrailHandler,
+    TrailHeadHandler,
+)
 from kernel_gateway.web.variables_api import VariablesHandler
 from kernel_gateway.web.workspaces_api import WorkspaceFilesHandler
 
@@ -113,6 +118,7 @@ default_handlers = [
     (rf"/api/kernels/{KERNEL_ID}/cells", CellsHandler),
     (rf"/api/kernels/{KERNEL_ID}/trail.ipynb", TrailHandler),
     (rf"/api/kernels/{KERNEL_ID}/trail/head", TrailHeadHandler),
+    (rf"/api/kernels/{KERNEL_ID}/trail/content-removals", TrailContentHandler),
     (rf"/api/kernels/{KERNEL_ID}/trail/blobs/(?P<number>[0-9]{{1,8}})", TrailBlobHandler),
     (rf"/api/kernels/{KERNEL_ID}/channels", KernelChannelsHandler),
     (r"/api/sessions", SessionsHandler),

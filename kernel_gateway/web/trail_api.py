@@ -6,15 +6,23 @@ Also of a kernel that has ended: whose it was, its journal says.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+from kernel_gateway.audit import removal
 from kernel_gateway.audit.chain import CellFinished, CellStarted
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.later_events import ContentRemoved
 from kernel_gateway.audit.trail import trail_chunks
-from kernel_gateway.errors import GatewayError, NotFound
+from kernel_gateway.errors import BadRequest, Conflict, Forbidden, GatewayError, NotFound
 from kernel_gateway.kernels.identity import Identity, may_see
+from kernel_gateway.kernels.state import ExecutionState
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from lambda_kernel.contract import names
-from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.schema import InvalidField, decode
+
+MAX_REASON_CHARACTERS = 500
 
 
 class JournalHandler(GatewayHandler):
@@ -60,6 +68,65 @@ class JournalHandler(GatewayHandler):
         if not (is_theirs or self.identity.admin):
             raise unknown
         return journal
+
+
+class TrailContentHandler(JournalHandler):
+    """What cells have said, to be removed from the journal: for admins."""
+
+    @endpoint
+    async def post(self, kernel_id: str) -> None:
+        """Delete it, after the journal says so; answer what went and what stands in entries."""
+        if not self.identity.admin:
+            raise Forbidden("only an admin removes content from an audit trail")
+        body = self.json_object()
+        asked = _asked(body)
+        journal = await self._journal(kernel_id)
+        found = await removal.find(journal, execution_count=asked.cell)
+        epoch = self._epoch(kernel_id, journal)
+        event = ContentRemoved(
+            blobs=tuple(sorted(set(found.blobs.values()))),
+            entries=tuple(sorted(found.blobs)),
+            reason=asked.reason,
+            user=self.identity.user,
+            agent=self.identity.agent,
+        )
+        await self.registry.services.recorder.remove_content(
+            kernel_id, journal, found, event if found.is_news else None, epoch=epoch
+        )
+        answer = {
+            "entries": event.entries,
+            "objects": len(event.blobs),
+            "cells": found.execution_counts[::-1],
+            "kept_in_entries": found.inline[::-1],
+        }
+        self.finish(json.dumps(answer))
+
+    def _epoch(self, kernel_id: str, journal: Journal) -> int:
+        """Return the epoch of the next entry (raises Conflict)."""
+        try:
+            kernel = self.visible_kernel(kernel_id)
+        except NotFound:
+            return journal.epoch
+        if kernel.execution_state is ExecutionState.BUSY:
+            # An entry between those of a cell would part them.
+            raise Conflict("a cell runs in this kernel: interrupt it, or wait for its end")
+        return max(kernel.record.epoch, journal.epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    reason: str
+    cell: int | None = None
+
+
+def _asked(body: Mapping[str, Any]) -> _Asked:
+    try:
+        asked = decode(_Asked, body, "body")
+    except InvalidField as problem:
+        raise BadRequest(str(problem)) from problem
+    if not asked.reason.strip() or len(asked.reason) > MAX_REASON_CHARACTERS:
+        raise BadRequest(f"body.reason: must be text, at most {MAX_REASON_CHARACTERS} characters")
+    return asked
 
 
 class TrailHandler(JournalHandler):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
@@ -16,7 +16,13 @@ from securesystemslib.signer import Key
 from kernel_gateway.audit.chain import CellFinished, Entry
 from kernel_gateway.audit.envelopes import Envelope
 from kernel_gateway.audit.key_folder import KeyFolder
-from kernel_gateway.audit.notebook_reading import MAX_BYTES, NotATrail, TrailFile, read_trail
+from kernel_gateway.audit.notebook_reading import (
+    MAX_BYTES,
+    NotATrail,
+    TrailCell,
+    TrailFile,
+    read_trail,
+)
 from kernel_gateway.audit.signing import exported, imported
 from kernel_gateway.audit.verifying import (
     TAMPERED,
@@ -58,6 +64,30 @@ def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool
         raise ConfigError(f"{output}: {problem.strerror}") from problem
     more = f", and {count} blobs below {BLOB_FOLDER}" if with_blobs else ""
     return f"wrote {output}{more}"
+
+
+def remove_content(
+    endpoint: Endpoint, kernel_id: str, *, execution_count: int | None, reason: str
+) -> str:
+    """Have a gateway delete what cells have said, and return what to say (raises ApiError).
+
+    Args:
+        endpoint: the gateway; its token must be an admin's.
+        kernel_id: whose trail.
+        execution_count: of the one cell; None = of all of them.
+        reason: stands in the trail.
+    """
+    answer = RestClient(endpoint, timeout_s=LONG_S).call(
+        "POST",
+        f"{_trail(kernel_id)}/content-removals",
+        {"reason": reason, "cell": execution_count},
+    )
+    lines = [f"removed what was said by {_cells(answer['cells'])}: the trail says so"]
+    if answer["kept_in_entries"]:
+        lines.append(
+            f"NOT removed, as it stands in signed entries: {_cells(answer['kept_in_entries'])}"
+        )
+    return "\n".join(lines)
 
 
 def is_file(path: Path) -> bool:
@@ -131,6 +161,7 @@ def shown(report: Report) -> str:
         f"incomplete: how the cell [{each.execution_count}] ended is not recorded"
         for each in report.incomplete
     ]
+    lines += [f"content-removed: {each}" for each in report.removed[:SHOWN_PROBLEMS]]
     lines.append("Markdown cells are no evidence")
     if not report.is_against_journal and report.exit_code != TAMPERED:
         lines.append(
@@ -150,6 +181,7 @@ def as_json(report: Report) -> str:
         "keys": sorted(report.key_ids),
         "unsigned": report.unsigned_count,
         "incomplete": [each.request_id for each in report.incomplete],
+        "content_removed": report.removed,
         "unproven": report.unproven,
         "problems": [
             {"kind": each.kind, "cell": each.cell, "text": each.text} for each in report.problems
@@ -196,7 +228,7 @@ def _take(block: bytes, file: BinaryIO, digest: hashlib._Hash) -> None:
 def _fetch_blobs(client: RestClient, kernel_id: str, trail: TrailFile, folder: Path) -> int:
     (folder / BLOB_FOLDER).mkdir(parents=True, exist_ok=True)
     count = 0
-    for number, digest in _blobs(trail):
+    for number, digest in _blobs(cell for cell in trail.cells if not cell.is_missing):
         path = folder / blob_reference(digest)
         if not path.exists() and (
             _download(client, f"{_trail(kernel_id)}/blobs/{number}", path) != digest
@@ -209,7 +241,7 @@ def _fetch_blobs(client: RestClient, kernel_id: str, trail: TrailFile, folder: P
 
 def _check_blobs(trail: TrailFile, folder: Path, report: Report) -> None:
     """Note blobs beside a trail that are not what was recorded; they need not be there."""
-    for number, digest in _blobs(trail):
+    for number, digest in _blobs(trail.cells):
         path = folder / blob_reference(digest)
         if path.is_file():
             with path.open("rb") as file:
@@ -219,9 +251,9 @@ def _check_blobs(trail: TrailFile, folder: Path, report: Report) -> None:
                 report.add("blob-changed", None, text)
 
 
-def _blobs(trail: TrailFile) -> list[tuple[int, str]]:
+def _blobs(cells: Iterable[TrailCell]) -> list[tuple[int, str]]:
     found = []
-    for cell in trail.cells:
+    for cell in cells:
         for data in cell.envelopes or ():
             try:
                 entry = Entry.from_bytes(Envelope.from_json(data).payload_bytes)
@@ -245,6 +277,10 @@ def bounded(path: Path) -> bytes:
 
 def _trail(kernel_id: str) -> str:
     return f"/api/kernels/{quote(kernel_id, safe='')}/trail"
+
+
+def _cells(counts: Sequence[int]) -> str:
+    return ", ".join(f"[{count}]" for count in counts)
 
 
 def _where(cell: int | None) -> str:

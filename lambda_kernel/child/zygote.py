@@ -39,19 +39,17 @@ from lambda_kernel.child.warm_up import (
     warm_stand_by,
     warm_up,
 )
-from lambda_kernel.contract.cell_protocol import (
-    FAILED_STATUS,
+from lambda_kernel.contract.cell_protocol import FAILED_STATUS, PendingRequest, receive_request
+from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.zygote_answers import (
     Exited,
     Forked,
-    PendingRequest,
     Prepared,
     Ready,
     Refused,
     ZygoteAnswer,
     encode_answer,
-    receive_request,
 )
-from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.isolation import linux
 from lambda_kernel.isolation.namespaces import NoNamespaces, Room
 

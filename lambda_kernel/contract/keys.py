@@ -10,6 +10,8 @@ from lambda_kernel.contract.scope import Scope
 SEQ_DIGITS = 10
 JOURNAL_DIGITS = 8
 DAY_DIGITS = 6
+AUDIT_PREFIX = "audit/"
+"""Of all journals in the records bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +170,7 @@ def kernel_record_key(kernel_id: str) -> str:
 
 def journal_prefix(kernel_id: str) -> str:
     """Return the prefix of a kernel's journal in the records bucket, with ``/``."""
-    return f"audit/{kernel_id}/j/"
+    return f"{AUDIT_PREFIX}{kernel_id}/j/"
 
 
 def journal_key(kernel_id: str, number: int) -> str:
@@ -178,12 +180,17 @@ def journal_key(kernel_id: str, number: int) -> str:
 
 def rendered_trail_key(kernel_id: str) -> str:
     """Return the key of the notebook that shows a kernel's journal."""
-    return f"audit/{kernel_id}/trail.ipynb"
+    return f"{AUDIT_PREFIX}{kernel_id}/trail.ipynb"
 
 
-def audit_blob_key(digest: str) -> str:
-    """Return the key of recorded output that is too large for a journal's entry."""
-    return f"audit/blobs/{digest}"
+def audit_blob_key(kernel_id: str, digest: str) -> str:
+    """Return the key of recorded output that stands beside a journal's entries."""
+    return f"{AUDIT_PREFIX}{kernel_id}/b/{digest}"
+
+
+def tombstone_key(kernel_id: str, head: str) -> str:
+    """Return the key of what is left of a journal that was deleted, by its last digest."""
+    return f"{AUDIT_PREFIX}tombstones/{kernel_id}/{head}.json"
 
 
 def replica_lease_key(lease_id: str) -> str:

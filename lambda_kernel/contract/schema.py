@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import json
 import types
 import typing
 from collections.abc import Callable, Hashable, Mapping
@@ -31,6 +32,14 @@ class InvalidField(ValueError):
         super().__init__(f"{path}: {problem}")
         self.path = path
         self.problem = problem
+
+
+def json_of(text: bytes, path: str) -> Any:
+    """Return what JSON ``text`` says (raises InvalidField with ``path``: it is none)."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidField(path, "is not JSON") from None
 
 
 def decode(cls: type[T], data: object, path: str) -> T:

@@ -11,15 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lambda_kernel.contract import cell_protocol
-from lambda_kernel.contract.cell_protocol import (
-    CellDescriptors,
-    CellRequest,
-    Exited,
-    Forked,
-    Refused,
-)
+from lambda_kernel.contract import cell_protocol, zygote_answers
+from lambda_kernel.contract.cell_protocol import CellDescriptors, CellRequest
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.zygote_answers import Exited, Forked, Refused
 from lambda_kernel.isolation import shared_memory
 from lambda_kernel.serving import child_messages, sampling, sweep
 from lambda_kernel.serving.cell_ends import before_its_start, how_it_died
@@ -245,7 +240,7 @@ class CellRun:
     def _read_zygote(self) -> bool:
         try:
             datagram = self._zygote.channel.recv(cell_protocol.DATAGRAM_BYTES)
-            answer = cell_protocol.decode_answer(datagram)
+            answer = zygote_answers.decode_answer(datagram)
         except (OSError, InvalidField):
             # An empty datagram is the end: the zygote is dead.
             self._gone = True

@@ -6,10 +6,10 @@ import logging
 import os
 
 from lambda_kernel.contract import keys
-from lambda_kernel.contract.cell_protocol import SnapshotReport
 from lambda_kernel.contract.commit import Commit, digest_of
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.snapshot_report import SnapshotReport
 from lambda_kernel.serving import child_messages, leftovers, manifest, storing, trees, unsaved
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (

@@ -301,3 +301,28 @@ def test_storage_that_dies_is_restarted_with_its_data(
     assert wait_until(read) == b"still here"
     assert weed_pids(local_service.pid) != [pid]
     assert run_inside(lambda_client, "result = 1") == 1
+
+
+async def test_erasing_leaves_no_version_and_nothing_of_others(
+    s3_client: Any, deployment: Deployment
+) -> None:
+    key = f"users/u1/default/{uuid.uuid4()}"
+    for body in (b"1", b"2"):
+        s3_client.put_object(Bucket=STACK.workspaces, Key=key, Body=body)
+    s3_client.delete_object(Bucket=STACK.workspaces, Key=key)
+    s3_client.put_object(Bucket=STACK.workspaces, Key=f"{key}-other", Body=b"3")
+    s3_client.put_object(Bucket=STACK.state, Key=key, Body=b"4")
+    store = S3ObjectStore.create(deployment)
+
+    await store.erase(STACK.workspaces, key)
+    await store.erase(STACK.state, key)
+    await store.erase(STACK.state, "there/is/none")
+
+    left = s3_client.list_object_versions(Bucket=STACK.workspaces, Prefix=key)
+    assert [each["Key"] for each in left["Versions"]] == [f"{key}-other"]
+    assert "DeleteMarkers" not in left
+    assert "Contents" not in s3_client.list_objects_v2(Bucket=STACK.state, Prefix=key)
+    assert not await store.can_lock(STACK.state)
+    assert await store.locked_until(STACK.workspaces, f"{key}-other") is None
+    assert await store.locked_until(STACK.workspaces, "there/is/none") is None
+    store.close()

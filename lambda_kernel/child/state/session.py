@@ -25,8 +25,8 @@ from lambda_kernel.child.state.packing import Packer
 from lambda_kernel.child.state.recompiling import Recompiler
 from lambda_kernel.child.state.storing import Storing
 from lambda_kernel.child.state.threads import stop_threads
-from lambda_kernel.contract.cell_protocol import SnapshotReport, summary
 from lambda_kernel.contract.paging import PagerError
+from lambda_kernel.contract.snapshot_report import SnapshotReport, summary
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MAX_HISTORY_PARTS = 128

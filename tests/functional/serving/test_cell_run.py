@@ -14,14 +14,12 @@ import pytest
 from lambda_kernel.contract.cell_protocol import (
     CellRequest,
     ChildKind,
-    Exited,
-    Forked,
     PendingRequest,
-    encode_answer,
     receive_request,
 )
 from lambda_kernel.contract.frames import length_prefixed, pack_parts
 from lambda_kernel.contract.invocation import CellMessage
+from lambda_kernel.contract.zygote_answers import Exited, Forked, encode_answer
 from lambda_kernel.serving.cells import REAP_WAIT_S, CellRun, ZygoteGone
 from lambda_kernel.serving.control import Interrupt, Orders
 from lambda_kernel.serving.errors import CellEnded, CellInterrupted, CellTimeout

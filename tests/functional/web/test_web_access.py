@@ -213,9 +213,12 @@ async def test_garbage_is_collected_for_admins(gateway: WebGateway) -> None:
         assert (await gateway.rest(method, "/api/garbage")).status == 403
         answer = await gateway.rest(method, "/api/garbage", token="root")
         report = json.loads(answer.body)
-        assert report == {"commits": [], "chunks": [], "outputs": [], "size_bytes": 0, "left": []}
+        assert report.pop("size_bytes") == 0
+        assert report.keys() >= {"commits", "chunks", "outputs", "left", "journals"}
+        assert not any(report.values())
+        report["size_bytes"] = 0
         text = garbage_command.shown(report, dry_run=method == "GET")
-        assert text.startswith("0 commits, 0 chunks and 0 kept")
+        assert text.startswith("0 commits, 0 chunks, 0 kept outputs and 0 journals")
 
 
 async def test_events_are_of_ones_own_kernels(gateway: WebGateway) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kernel_gateway.errors import BadRequest
 from kernel_gateway.replay.selecting import ReplayRequest, treatment
-from tests.unit.replay.trails import a_cell
+from tests.unit.replay.trails import a_cell, facts
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,7 @@ from tests.unit.replay.trails import a_cell
         ({"status": "error", "failure": "ContainerDied", "committed": False}, "ContainerDied"),
         ({"status": "error", "was_interrupted": True}, "was interrupted"),
         ({"msg_type": "comm_msg"}, "widget"),
+        ({"gateway": replace(facts(), received_mac="0" * 64)}, "redacted"),
     ],
 )
 def test_what_its_code_does_not_decide_is_not_run(how: dict[str, Any], why: str) -> None:
