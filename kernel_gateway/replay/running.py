@@ -31,6 +31,7 @@ from lambda_kernel.contract.scope import Scope
 logger = logging.getLogger(__name__)
 
 REASON = "the replay is over"
+DELETES_AT_ONCE = 16
 CONTENT = ("code", "silent", "store_history", "user_expressions")
 NO_STDIN = "StdinNotImplementedError"
 
@@ -223,8 +224,10 @@ class Replay:
         agent = self.replayer.agent if self.request.has_connectors else None
         scope = Scope(user=self.replayer.user, agent=agent, execution=self.replay_id)
         stored = services.store.list(services.stack.state, keys.scope_prefix(scope))
-        for key in [key async for key in stored]:
-            await services.store.delete(services.stack.state, key)
+        found = [key async for key in stored]
+        for start in range(0, len(found), DELETES_AT_ONCE):
+            batch = found[start : start + DELETES_AT_ONCE]
+            await asyncio.gather(*(services.store.delete(services.stack.state, k) for k in batch))
         if not self.request.keeps_files:
             prefix = keys.replay_prefix(self.replayer.user, self.replay_id)
             await self.files.delete_all(prefix)
