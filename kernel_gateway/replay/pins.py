@@ -134,11 +134,16 @@ class RecordedStates:
         assert cell.finished is not None  # noqa: S101
         found = dict(await self.files_after(cell))
         changes = () if cell.finished.handler is None else cell.finished.handler.files
+        deleted = any(change.change == "deleted" for change in changes)
+        left = (await self._files_left(cell) if deleted else None) or {}
         for change in changes:
             if change.path.endswith("/"):
                 continue
             found.pop(change.path, None)
-            if change.change != "created":
+            if change.change == "deleted" and change.path in left:
+                # A deletion's place among versions of the same second is not known.
+                found[change.path] = left[change.path]
+            elif change.change != "created":
                 found[change.path] = await self._version_before(change.key, change.version_id)
         return found
 
@@ -248,14 +253,19 @@ class RecordedStates:
 
     async def _around(self, cell: RecordedCell) -> Pins:
         """Return the workspace as the committed cell before says it, else as the next found it."""
+        left = await self._files_left(cell)
+        if left is not None:
+            return left
         cells = self._trail.cells
-        before = [each for each in cells[: cell.number - 1] if each.has_committed]
-        if before:
-            return await self.files_after(before[-1])
         after = next((each for each in cells[cell.number :] if each.has_committed), None)
         if after is None:
             raise Unavailable("what was in the workspace is not recorded")
         return await self.files_before(after)
+
+    async def _files_left(self, cell: RecordedCell) -> Pins | None:
+        """Return the workspace that the committed cell before a cell left; None = there is none."""
+        before = [each for each in self._trail.cells[: cell.number - 1] if each.has_committed]
+        return await self.files_after(before[-1]) if before else None
 
     async def _version_before(self, key: str, version_id: str | None) -> Pin:
         found = None

@@ -208,17 +208,20 @@ class S3FileStore:
 
     def _version_before(self, key: str, version_id: str) -> str | None:
         paginator = self._client.get_paginator("list_object_versions")
-        is_next = False
+        versions, marks = [], []
         for page in paginator.paginate(Bucket=self._bucket, Prefix=key):
-            marks = [m for m in page.get("DeleteMarkers", ()) if m["Key"] == key]
-            mark = next((m for m in marks if m["VersionId"] == version_id), None)
-            for found in page.get("Versions", ()):
-                if found["Key"] != key:
-                    continue
-                # The newest first. Of a deletion's time it is the newest that is not newer.
-                if is_next or (mark and found["LastModified"] <= mark["LastModified"]):
-                    return str(found["VersionId"])
-                is_next = found["VersionId"] == version_id
+            versions += [each for each in page.get("Versions", ()) if each["Key"] == key]
+            marks += [each for each in page.get("DeleteMarkers", ()) if each["Key"] == key]
+        for number, each in enumerate(versions[:-1]):
+            if each["VersionId"] == version_id:
+                # The newest comes first.
+                return str(versions[number + 1]["VersionId"])
+        for mark in marks:
+            if mark["VersionId"] == version_id:
+                older = [v for v in versions if v["LastModified"] <= mark["LastModified"]]
+                # Of the same second it is not known which of the two was first.
+                is_known = older and older[0]["LastModified"] < mark["LastModified"]
+                return str(older[0]["VersionId"]) if is_known else None
         return None
 
     async def is_file(self, key: str) -> bool:

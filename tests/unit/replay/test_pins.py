@@ -107,3 +107,14 @@ async def test_a_trail_whose_cells_name_several_owners_reads_the_variables_of_on
     except Unavailable:
         found = ""
     assert found == ""
+
+
+async def test_a_deleted_file_is_the_version_that_the_cell_before_left_not_a_newer_one() -> None:
+    before = a_cell(1, files={"a": "v1"})
+    deleting = a_cell(2, files={}, changes=[change("a", "deleted", "marker")])
+    # As where the time of all three is the same second.
+    files = stored(("a", "v1"), ("a", "newer"), ("a", "marker"))
+
+    found = await states_of(before, deleting, files=files).files_before(deleting)
+
+    assert found == {"a": Pin(key=ROOT + "a", version_id="v1")}
