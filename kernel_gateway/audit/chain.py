@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kernel_gateway.audit.envelopes import Envelope, payload_of
-from kernel_gateway.audit.facts import EndFacts, HandlerFacts, StartFacts
+from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged, SessionOpened
+from kernel_gateway.audit.facts import EndFacts, HandlerFacts, Session, StartFacts
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField, decode, encode
@@ -167,13 +168,25 @@ class SessionClosed:
     reason: str
 
 
-Event = CellStarted | CellFinished | CellInterrupted | KernelRestarted | SessionClosed
+Event = (
+    CellStarted
+    | CellFinished
+    | CellInterrupted
+    | KernelRestarted
+    | SessionOpened
+    | PolicyChanged
+    | ConnectorsGranted
+    | SessionClosed
+)
 
 _EVENTS: dict[str, type[Event]] = {
     "cell_started": CellStarted,
     "cell_finished": CellFinished,
     "interrupted": CellInterrupted,
     "restarted": KernelRestarted,
+    "session_opened": SessionOpened,
+    "policy_changed": PolicyChanged,
+    "connectors_granted": ConnectorsGranted,
     "session_closed": SessionClosed,
 }
 _NAMES = {cls: name for name, cls in _EVENTS.items()}
@@ -308,6 +321,14 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
         previous, epoch = digest_of(payload), epoch_after(entry)
         entries.append(entry)
     return entries
+
+
+def session_of(event: Event) -> Session | None:
+    """Return what the first entry of a journal says of the kernel; None = nothing."""
+    if isinstance(event, SessionOpened):
+        return event.session
+    known = event.gateway if isinstance(event, CellStarted) else None
+    return None if known is None else known.session
 
 
 def incomplete(entries: Iterable[Entry]) -> list[CellStarted]:

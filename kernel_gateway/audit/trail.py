@@ -22,6 +22,8 @@ from kernel_gateway.audit.chain import (
     SignedEntry,
     belongs,
 )
+from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged, SessionOpened
+from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.view import plain_text, shown_outputs
 
@@ -48,7 +50,7 @@ _TOLD: dict[type[Event], str] = {
     CellStarted: "A comm message of a front end (a widget) ran in the session",
     CellInterrupted: "An interrupt was asked for",
     KernelRestarted: "The kernel was restarted: its variables are gone",
-    SessionClosed: "The kernel was shut down",
+    SessionOpened: "The kernel was started",
 }
 
 
@@ -146,6 +148,13 @@ def _times(first: Entry, last: Entry | None) -> dict[str, str]:
 def _told(event: Event, time: str) -> str:
     if isinstance(event, CellFinished):
         text = f"It ended: {event.status}" + (f", {event.failure}" if event.failure else "")
+    elif isinstance(event, PolicyChanged):
+        text = f"The next cells run under other conditions: {', '.join(event.changed)}"
+    elif isinstance(event, ConnectorsGranted):
+        named = ", ".join(event.connectors) or "none"
+        text = f"From the last cell on, code can read the connectors: {named}"
+    elif isinstance(event, SessionClosed):
+        text = f"The kernel was shut down: {plain_text(event.reason)}"
     else:
         text = _TOLD[type(event)]
     return f"*{time}* {text}."
@@ -166,7 +175,7 @@ def _markdown(cell_id: str, text: str, entries: Sequence[dict[str, Any]] = ()) -
 
 def _cover(first: Entry, last: Entry) -> dict[str, Any]:
     facts = [f"- entries: {last.number}, from {first.time} to {last.time}"]
-    known = first.event.gateway if isinstance(first.event, CellStarted) else None
+    known = _known(first.event)
     if known is not None:
         session, runs_in = known.session, known.environment
         agent = f", agent `{session.owner.agent}`" if session.owner.agent else ""
@@ -180,9 +189,15 @@ def _cover(first: Entry, last: Entry) -> dict[str, Any]:
     return _markdown("cover", COVER.format(kernel_id=first.kernel_id, facts="\n".join(facts)))
 
 
+def _known(event: Event) -> StartFacts | SessionOpened | None:
+    """Return what the first entry says of the kernel."""
+    if isinstance(event, CellStarted):
+        return event.gateway
+    return event if isinstance(event, SessionOpened) else None
+
+
 def _ending(first: SignedEntry | None, last: SignedEntry | None) -> dict[str, Any]:
-    event = None if first is None else first.entry.event
-    known = event.gateway if isinstance(event, CellStarted) else None
+    known = None if first is None else _known(first.entry.event)
     name = "lambda-python" if known is None else known.session.spec_name
     language: dict[str, Any] = {"name": "python", "file_extension": ".py"}
     language |= {"mimetype": "text/x-python", "pygments_lexer": "ipython3"}

@@ -22,13 +22,16 @@ from kernel_gateway.audit.chain import (
     SessionClosed,
 )
 from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.events import SessionOpened
 from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.references import BlobShelf
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
+from kernel_gateway.kernels.watch import Watch
 from kernel_gateway.messaging.message import InMessage, utc_text
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Invocation
@@ -59,6 +62,8 @@ class CellRecorder:
         self._sealer = sealer
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._shelf = BlobShelf(store, bucket)
+        self._watch = Watch()
 
     def journal(self, kernel_id: str, *, is_new: bool = False) -> Journal:
         """Return the journal of a kernel; ``is_new``: nobody has written to it."""
@@ -75,6 +80,16 @@ class CellRecorder:
     def forget(self, kernel_id: str) -> None:
         """Know nothing of a journal that another gateway may have written to."""
         self._journals.pop(kernel_id, None)
+        self._watch.forget(kernel_id)
+
+    def keep(self, body: bytes) -> str:
+        """Have an object stored that an entry names, beside it; return its digest."""
+        return self._shelf.keep(body)
+
+    def session_opened(self, record: KernelRecord, event: SessionOpened) -> None:
+        """Record that a kernel was started."""
+        self.journal(record.kernel_id, is_new=True)
+        self._add(record, event)
 
     async def started(
         self,
@@ -100,7 +115,11 @@ class CellRecorder:
             content=request.content,
             gateway=facts,
         )
-        await self.journal(record.kernel_id).append(event, **self._stamp(record))
+        journal, stamp = self.journal(record.kernel_id), self._stamp(record)
+        changed = self._watch.before(record.kernel_id, facts)
+        if changed is not None:
+            journal.add(changed, **stamp)
+        await journal.append(event, **stamp)
 
     def finished(
         self,
@@ -121,13 +140,16 @@ class CellRecorder:
             timings_ms: duration per step.
             on_written: called then.
         """
-        event = _finished(invocation.request_id, settled, said, timings_ms)
+        event = self._finished(invocation.request_id, settled, said, timings_ms)
 
         def written(number: int) -> None:
             said.move_to_journal(number)
             on_written()
 
         self._add(record, event, written)
+        granted = self._watch.after(record.kernel_id, event)
+        if granted is not None:
+            self._add(record, granted)
 
     async def settled(
         self, record: KernelRecord, started: CellStarted, settled: Settled, said: Transcript
@@ -137,7 +159,7 @@ class CellRecorder:
         Raises:
             GatewayError: it cannot be recorded.
         """
-        event = _finished(started.request_id, settled, said, {})
+        event = self._finished(started.request_id, settled, said, {})
         outputs = replace(event.outputs, is_complete=False)
         status = event.status if settled.committed else "lost"
         event = replace(event, outputs=outputs, status=status)
@@ -174,6 +196,7 @@ class CellRecorder:
 
     async def open_cell(self, kernel_id: str) -> CellStarted | None:
         """Return the cell that nobody has recorded the end of (raises StorageError)."""
+        await self._watch.recall(kernel_id, self.journal(kernel_id))
         async for entry in self.journal(kernel_id).newest_first():
             if isinstance(entry.event, CellStarted):
                 return entry.event
@@ -185,29 +208,29 @@ class CellRecorder:
         """Wait until all that was added was tried to be written."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._shelf.close()
 
     def _stamp(self, record: KernelRecord) -> dict[str, Any]:
         return {"epoch": record.epoch, "time": utc_text(self._now())}
 
-
-def _finished(
-    request_id: str, settled: Settled, said: Transcript, timings_ms: Mapping[str, float]
-) -> CellFinished:
-    # A comm message has no reply.
-    failed = settled.trouble is not None or (
-        said.reply is not None and said.reply.content.get("status") != "ok"
-    )
-    return CellFinished(
-        request_id=request_id,
-        status="error" if failed else "ok",
-        failure=settled.trouble.failure.ename if settled.trouble else None,
-        head=settled.head,
-        adopted=settled.adopted,
-        reply=None if said.reply is None else recorded(said.reply),
-        outputs=recorded_outputs(said),
-        gateway=end_facts(settled, timings_ms),
-        handler=handler_facts(settled),
-    )
+    def _finished(
+        self, request_id: str, settled: Settled, said: Transcript, timings_ms: Mapping[str, float]
+    ) -> CellFinished:
+        # A comm message has no reply.
+        failed = settled.trouble is not None or (
+            said.reply is not None and said.reply.content.get("status") != "ok"
+        )
+        return CellFinished(
+            request_id=request_id,
+            status="error" if failed else "ok",
+            failure=settled.trouble.failure.ename if settled.trouble else None,
+            head=settled.head,
+            adopted=settled.adopted,
+            reply=None if said.reply is None else recorded(said.reply),
+            outputs=recorded_outputs(said),
+            gateway=end_facts(settled, timings_ms),
+            handler=handler_facts(settled, self.keep),
+        )
 
 
 async def _flush(journal: Journal, kernel_id: str) -> None:

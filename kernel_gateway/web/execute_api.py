@@ -94,7 +94,7 @@ class ExecuteHandler(GatewayHandler):
         return execution
 
     def _begun(self, kernel: LambdaKernel, body: ExecuteBody) -> Execution:
-        caller = caller_of(self.identity, "rest")
+        caller = caller_of(self.identity, "rest", self.request.headers)
         return Execution.begin(kernel, body.content, timeout_s=body.timeout_s, caller=caller)
 
     async def _answer(self, execution: Execution) -> None:
