@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kernel_gateway.audit.envelopes import Envelope, payload_of
-from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged, SessionOpened
+from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged
 from kernel_gateway.audit.facts import EndFacts, HandlerFacts, Session, StartFacts
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
@@ -173,7 +173,6 @@ Event = (
     | CellFinished
     | CellInterrupted
     | KernelRestarted
-    | SessionOpened
     | PolicyChanged
     | ConnectorsGranted
     | SessionClosed
@@ -184,7 +183,6 @@ _EVENTS: dict[str, type[Event]] = {
     "cell_finished": CellFinished,
     "interrupted": CellInterrupted,
     "restarted": KernelRestarted,
-    "session_opened": SessionOpened,
     "policy_changed": PolicyChanged,
     "connectors_granted": ConnectorsGranted,
     "session_closed": SessionClosed,
@@ -325,8 +323,6 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
 
 def session_of(event: Event) -> Session | None:
     """Return what the first entry of a journal says of the kernel; None = nothing."""
-    if isinstance(event, SessionOpened):
-        return event.session
     known = event.gateway if isinstance(event, CellStarted) else None
     return None if known is None else known.session
 

@@ -1,4 +1,4 @@
-"""Events of a journal that are about no single cell: what began, and what is different now."""
+"""Events of a journal that are about no single cell: what is different from now on."""
 
 from __future__ import annotations
 
@@ -6,24 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_gateway.audit.facts import RunsIn, Session, StartFacts
+from kernel_gateway.audit.facts import StartFacts
 from lambda_kernel.contract.schema import encode
 from lambda_kernel.contract.witness import SecretVersion
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOpened:
-    """The kernel was started; whose it is says who did it.
-
-    Attributes:
-        session: what was chosen, and what it was forked from.
-        environment: where its cells run.
-        gateway_version: of the program that writes this.
-    """
-
-    session: Session
-    environment: RunsIn
-    gateway_version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,6 +103,7 @@ class StartFacts:
         network: what the cell may reach.
         seeds: what the random number generators of the session began with, by name; none where
             they are not recorded, and in a fork, which goes on with those of its source.
+        gateway_version: of the program that writes this; None in what an earlier one wrote.
     """
 
     session: Session
@@ -112,6 +113,7 @@ class StartFacts:
     credentials: Credentials
     network: Literal["none"] = "none"
     seeds: dict[str, int] = field(default_factory=dict)
+    gateway_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

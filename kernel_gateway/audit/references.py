@@ -67,7 +67,7 @@ class BlobShelf:
 
     async def close(self) -> None:
         """Wait until all that was kept was tried to be stored."""
-        while self._writing is not None:
+        if self._writing is not None:
             await asyncio.wait([self._writing])
         if self._missing:
             await self._write()

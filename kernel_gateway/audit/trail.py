@@ -22,8 +22,7 @@ from kernel_gateway.audit.chain import (
     SignedEntry,
     belongs,
 )
-from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged, SessionOpened
-from kernel_gateway.audit.facts import StartFacts
+from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.view import plain_text, shown_outputs
 
@@ -50,7 +49,6 @@ _TOLD: dict[type[Event], str] = {
     CellStarted: "A comm message of a front end (a widget) ran in the session",
     CellInterrupted: "An interrupt was asked for",
     KernelRestarted: "The kernel was restarted: its variables are gone",
-    SessionOpened: "The kernel was started",
 }
 
 
@@ -175,7 +173,7 @@ def _markdown(cell_id: str, text: str, entries: Sequence[dict[str, Any]] = ()) -
 
 def _cover(first: Entry, last: Entry) -> dict[str, Any]:
     facts = [f"- entries: {last.number}, from {first.time} to {last.time}"]
-    known = _known(first.event)
+    known = first.event.gateway if isinstance(first.event, CellStarted) else None
     if known is not None:
         session, runs_in = known.session, known.environment
         agent = f", agent `{session.owner.agent}`" if session.owner.agent else ""
@@ -189,15 +187,9 @@ def _cover(first: Entry, last: Entry) -> dict[str, Any]:
     return _markdown("cover", COVER.format(kernel_id=first.kernel_id, facts="\n".join(facts)))
 
 
-def _known(event: Event) -> StartFacts | SessionOpened | None:
-    """Return what the first entry says of the kernel."""
-    if isinstance(event, CellStarted):
-        return event.gateway
-    return event if isinstance(event, SessionOpened) else None
-
-
 def _ending(first: SignedEntry | None, last: SignedEntry | None) -> dict[str, Any]:
-    known = None if first is None else _known(first.entry.event)
+    event = None if first is None else first.entry.event
+    known = event.gateway if isinstance(event, CellStarted) else None
     name = "lambda-python" if known is None else known.session.spec_name
     language: dict[str, Any] = {"name": "python", "file_extension": ".py"}
     language |= {"mimetype": "text/x-python", "pygments_lexer": "ipython3"}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from kernel_gateway.audit.events import SessionOpened
 from kernel_gateway.audit.facts import (
     Credentials,
     EndFacts,
@@ -35,7 +34,7 @@ from lambda_kernel.contract.witness import Witness
 if TYPE_CHECKING:
     from kernel_gateway.kernels.services import KernelServices
 
-DISTRIBUTION = "lambda-kernel-gateway"
+VERSION = metadata.version("lambda-kernel-gateway")
 REQUEST_ID = "{request_id}"
 """Stands in the stored text of a policy for the one thing that is another for each cell."""
 
@@ -65,17 +64,7 @@ def start_facts(
         environment=runs_in(environment, services),
         credentials=_credentials(invocation, stack, services.recorder.keep),
         seeds=invocation.seeds,
-    )
-
-
-def opened_facts(
-    record: KernelRecord, environment: Environment, services: KernelServices
-) -> SessionOpened:
-    """Return what the first entry of a kernel says."""
-    return SessionOpened(
-        session=_session(record),
-        environment=runs_in(environment, services),
-        gateway_version=metadata.version(DISTRIBUTION),
+        gateway_version=VERSION,
     )
 
 

@@ -22,7 +22,6 @@ from kernel_gateway.audit.chain import (
     SessionClosed,
 )
 from kernel_gateway.audit.envelopes import Sealer
-from kernel_gateway.audit.events import SessionOpened
 from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.references import BlobShelf
@@ -85,11 +84,6 @@ class CellRecorder:
     def keep(self, body: bytes) -> str:
         """Have an object stored that an entry names, beside it; return its digest."""
         return self._shelf.keep(body)
-
-    def session_opened(self, record: KernelRecord, event: SessionOpened) -> None:
-        """Record that a kernel was started."""
-        self.journal(record.kernel_id, is_new=True)
-        self._add(record, event)
 
     async def started(
         self,

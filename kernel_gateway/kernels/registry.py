@@ -25,7 +25,6 @@ from kernel_gateway.kernels import forking, seeds
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.directory import Directory
 from kernel_gateway.kernels.ended import EndedKernel, EndedKernels
-from kernel_gateway.kernels.evidence import opened_facts
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.lease import ReplicaSettings, clock_s
@@ -213,8 +212,6 @@ class KernelRegistry:
         if found is not None:
             await self._hold(record, found)
             self._services.manifests.put(kernel_id, found.origin.head, found.stored)
-        services = self._services
-        services.recorder.session_opened(record, opened_facts(record, environment, services))
         return self._directory.add(record, etag, environment, is_new=True)
 
     def source_of(self, owner: Identity, options: KernelOptions) -> LambdaKernel | None:
