@@ -92,7 +92,7 @@ async def test_a_trail_is_exported_with_blobs_and_compared(
     report = verified_file(output, {})
     await asyncio.to_thread(against_journal, endpoint, report, kernel_id)
 
-    assert "1 blobs" in said
+    assert "2 blobs" in said
     (blob,) = (tmp_path / "blobs" / "sha256").iterdir()
     assert "z" * 400_000 in blob.read_text()
     # This gateway has no key.
