@@ -22,6 +22,7 @@ from kernel_gateway.audit.chain import (
     SignedEntry,
     belongs,
 )
+from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged
 from kernel_gateway.audit.journal import ContentMissing, Journal
 from kernel_gateway.audit.later_events import (
     CellsUnrecorded,
@@ -55,7 +56,6 @@ _TOLD: dict[type[Event], str] = {
     CellStarted: "A comm message of a front end (a widget) ran in the session",
     CellInterrupted: "An interrupt was asked for",
     KernelRestarted: "The kernel was restarted: its variables are gone",
-    SessionClosed: "The kernel was shut down",
 }
 
 
@@ -163,6 +163,13 @@ def _told(event: Event, time: str) -> str:
         text = removal_text(event)
     elif isinstance(event, CellsUnrecorded):
         text = gap_text(event)
+    elif isinstance(event, PolicyChanged):
+        text = f"The next cells run under other conditions: {', '.join(event.changed)}"
+    elif isinstance(event, ConnectorsGranted):
+        named = ", ".join(event.connectors) or "none"
+        text = f"From the last cell on, code can read the connectors: {named}"
+    elif isinstance(event, SessionClosed):
+        text = f"The kernel was shut down: {plain_text(event.reason)}"
     else:
         text = _TOLD[type(event)]
     return f"*{time}* {text}."

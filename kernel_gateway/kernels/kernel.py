@@ -11,7 +11,7 @@ from kernel_gateway.errors import (
     KERNEL_MOVED,
     GatewayError,
 )
-from kernel_gateway.kernels import asking, query
+from kernel_gateway.kernels import asking, query, seeds
 from kernel_gateway.kernels.asking import Asking
 from kernel_gateway.kernels.cell import Call, Cell
 from kernel_gateway.kernels.cells_reply import cells_content
@@ -205,7 +205,8 @@ class LambdaKernel(RunningKernel):
         try:
             await self._close_open_cell(await self._stop("the kernel was restarted"))
             await self.settle_past()
-            await self._lineage.empty(await self._lineage.close_open_cell())
+            floor_seq = await self._lineage.close_open_cell()
+            await self._lineage.empty(floor_seq, seeds.drawn(self.environment))
             self._services.recorder.restarted(self.record)
             self._outlet.session = self._session_id()
             if not was_announced:

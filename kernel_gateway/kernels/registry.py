@@ -22,7 +22,7 @@ from kernel_gateway.errors import (
     NotFound,
     PreconditionFailed,
 )
-from kernel_gateway.kernels import forking
+from kernel_gateway.kernels import forking, seeds
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.directory import Directory
 from kernel_gateway.kernels.ended import EndedKernel, EndedKernels
@@ -162,6 +162,7 @@ class KernelRegistry:
         spec_name: str,
         options: KernelOptions,
         kernel_id: str | None = None,
+        recorded_seeds: Mapping[str, int] | None = None,
     ) -> LambdaKernel:
         """Return a new kernel, idle, whose record is durable.
 
@@ -171,6 +172,7 @@ class KernelRegistry:
             options: what the client chose.
             kernel_id: a lower-case UUID, drawn where None. Variables that an earlier kernel of
                 this id left are not seen.
+            recorded_seeds: of the session that it replays; None = its own are drawn.
 
         Raises:
             NotFound: there is no such kernelspec, or no such kernel to fork.
@@ -195,6 +197,8 @@ class KernelRegistry:
         if found is not None:
             # The first commit of the fork comes after the one that it begins with.
             floor_seq = max(floor_seq, found.origin.head.seq)
+        if recorded_seeds is None:
+            recorded_seeds = {} if found is not None else seeds.drawn(environment)
         record = KernelRecord(
             kernel_id=kernel_id,
             spec_name=spec_name,
@@ -205,6 +209,7 @@ class KernelRegistry:
             floor_seq=floor_seq,
             origin=None if found is None else found.origin,
             holder=await self._services.replica.ready(),
+            seeds=dict(recorded_seeds),
         )
         etag = await self._services.records.create(record)
         if found is not None:

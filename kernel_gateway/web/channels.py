@@ -64,7 +64,7 @@ class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
         self.connection = self.kernel_websocket_connection_class(
             parent=kernel,
             session_id=self.get_query_argument("session_id", None) or None,
-            caller=caller_of(self.current_user.identity, "websocket"),
+            caller=caller_of(self.current_user.identity, "websocket", self.request.headers),
             replay=replay,
             websocket_handler=self,
             config=self.config,

@@ -129,8 +129,8 @@ class CellRequest:
         home: absolute; the cell's HOME; exists.
         environment: variables added to the zygote's clean environment; HOME, PATH's
             ``~/.local/bin`` and PWD are the child's own doing.
-        seeds: recorded randomness, by generator name (``random``, ``numpy``); what is missing is
-            drawn from the system.
+        seeds: what a new session's generators begin with, by name (``random``, ``numpy``,
+            ``default_rng``); what is missing is drawn from the system.
         limits: what the child may use.
     """
 

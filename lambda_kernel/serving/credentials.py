@@ -26,11 +26,16 @@ _EXPIRED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """AWS credentials; never logged."""
+    """AWS credentials; never logged.
+
+    Attributes:
+        expires: when; ISO 8601; None where they do not, or it is not known.
+    """
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
+    expires: str | None = None
 
 
 class RoleAssumer(Protocol):
@@ -96,6 +101,7 @@ class StsRoleAssumer:
             access_key_id=answer["AccessKeyId"],
             secret_access_key=answer["SecretAccessKey"],
             session_token=answer["SessionToken"],
+            expires=answer["Expiration"].isoformat(),
         )
 
 

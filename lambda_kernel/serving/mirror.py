@@ -171,7 +171,7 @@ def mirror_in(
         files={path: entry.state for path, entry in own.items()},
         folders=frozenset(f for f in listing.folders if not is_governed(f)),
     )
-    mirrored.versions = {path: entry.version_id for path, entry in own.items()}
+    mirrored.versions = {path: entry.version_id for path, entry in found.items()}
     mirrored.etags = {path: entry.etag for path, entry in own.items()}
     return mirrored
 

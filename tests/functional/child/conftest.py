@@ -114,6 +114,7 @@ class Zygote:
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
             "PYTHONHASHSEED": "0",
+            "SOURCE_DATE_EPOCH": "946684800",
             "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         }
         with self.log.open("wb") as log:
