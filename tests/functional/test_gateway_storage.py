@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from kernel_gateway.config import Deployment
 from kernel_gateway.errors import ConfigError, NotFound, PreconditionFailed, StorageError
 from kernel_gateway.objects import S3ObjectStore
+from kernel_gateway.retention import ObjectLock
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.storage import s3_requests
 
@@ -101,6 +103,17 @@ async def test_an_object_comes_with_its_etag_and_is_written_only_over_that(
         "/b/a%20b",
         '"e"',
     )
+
+
+async def test_a_lock_goes_with_the_object(server: _Server, store: S3ObjectStore) -> None:
+    before = datetime.now(UTC)
+    await store.put("b", "k", b"x", lock=ObjectLock(mode="GOVERNANCE", age=timedelta(days=2)))
+    headers = server.asked[0][2]
+    until = datetime.fromisoformat(headers["x-amz-object-lock-retain-until-date"])
+    assert headers["x-amz-object-lock-mode"] == "GOVERNANCE"
+    assert timedelta(0) <= until - before.replace(microsecond=0) - timedelta(days=2)
+    assert until <= datetime.now(UTC) + timedelta(days=2)
+    assert "x-amz-object-lock-mode" in headers["authorization"]
 
 
 @pytest.mark.parametrize(
