@@ -82,7 +82,7 @@ class KernelRegistry:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lease_clock: Callable[[], float] = clock_s,
     ) -> KernelRegistry:
-        """Return the registry, with the kernels whose records the deployment holds.
+        """Return the registry, which reads the records that the deployment holds from now on.
 
         Args:
             stack: names of buckets and functions.
@@ -134,12 +134,13 @@ class KernelRegistry:
         )
         registry = cls(services, environments)
         await asyncio.gather(dispatcher.open(), services.replica.open())
-        await registry._directory.refresh()
+        registry._directory.begin()
         return registry
 
     async def close(self) -> None:
         """Stop what runs; the records stay, so that the next gateway finds its kernels."""
         services = self._services
+        await self._directory.close()
         stopping = [asyncio.ensure_future(kernel.suspend()) for kernel in self.all()]
         tasks = [*stopping, *services.tasks, *services.settling.values()]
         if tasks:
@@ -241,19 +242,29 @@ class KernelRegistry:
         """Return every kernel that is known here, oldest first."""
         return list(self._directory.kernels.values())
 
+    async def complete(self) -> None:
+        """Wait until the kernels of earlier gateways are known (raises StorageError)."""
+        await self._directory.complete()
+
     async def refresh(self) -> None:
         """Bring in what other gateways did, up to some seconds ago (raises StorageError)."""
         await self._directory.refresh()
 
     async def find(self, kernel_id: str) -> LambdaKernel:
-        """Return the kernel, whichever gateway started it (raises NotFound, StorageError)."""
+        """Return the kernel as it is now, whichever gateway started it.
+
+        Raises:
+            NotFound: there is none.
+            StorageError: S3 does not answer.
+        """
+        await self._services.replica.check()
         return await self._directory.find(kernel_id)
 
-    async def reach(self, kernel_id: str, *, takes: bool) -> LambdaKernel:
+    async def reach(self, found: LambdaKernel, *, takes: bool) -> LambdaKernel:
         """Return the kernel, if no other gateway serves it.
 
         Args:
-            kernel_id: which.
+            found: what `find` has just returned.
             takes: it is served here from now on; else only looked at.
 
         Raises:
@@ -261,11 +272,10 @@ class KernelRegistry:
             NotFound: there is none.
             StorageError: S3 does not answer.
         """
-        await self._services.replica.check()
-        kernel = await self._directory.find(kernel_id)
+        kernel = found
         if takes:
-            async with self._directory.lock(kernel_id):
-                kernel = self.get(kernel_id)
+            async with self._directory.lock(found.kernel_id):
+                kernel = self.get(found.kernel_id)
                 await kernel.hold()
         if kernel.is_held:
             return kernel

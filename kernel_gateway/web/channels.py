@@ -55,9 +55,9 @@ class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
         registry: KernelRegistry = self.settings["kernel_registry"]
         with suppress(NotFound):
             await registry.find(self.kernel_id)
-        own_kernel(registry, self.current_user.identity, self.kernel_id)
+        found = own_kernel(registry, self.current_user.identity, self.kernel_id)
         try:
-            kernel = await registry.reach(self.kernel_id, takes=True)
+            kernel = await registry.reach(found, takes=True)
         except HeldElsewhere as elsewhere:
             self.connection = ForwardedConnection(self, elsewhere, self.settings["forwarder"])
             return

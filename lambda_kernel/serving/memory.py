@@ -13,7 +13,8 @@ from lambda_kernel.contract.witness import SecretVersion
 from lambda_kernel.serving.connectors import Secret, SecretRefused
 from lambda_kernel.serving.credentials import Credentials
 from lambda_kernel.serving.errors import ObjectNotFound, PreconditionFailed, StorageUnavailable
-from lambda_kernel.serving.objects import ListedObject, StoredObject
+from lambda_kernel.serving.objects import StoredObject
+from lambda_kernel.storage.s3_requests import ListedObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from lambda_kernel.serving.cache import CachedFile, DownloadCache
 from lambda_kernel.serving.errors import WorkspaceTooLarge
 from lambda_kernel.serving.governed import GOVERNED, is_governed
 from lambda_kernel.serving.manifest import FileState, Tree
-from lambda_kernel.serving.objects import ListedObject, ObjectStore
+from lambda_kernel.serving.objects import ObjectStore
 from lambda_kernel.serving.parallel import Pool
+from lambda_kernel.storage.s3_requests import ListedObject
 
 PAGE_KEYS = 1000
 """Source: AWS S3, ListObjectsV2."""
