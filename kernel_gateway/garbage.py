@@ -21,11 +21,12 @@ from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.expiry import Expired, Expiry
 from kernel_gateway.errors import NotFound, StorageError
 from kernel_gateway.kernels.record import RecordStore
-from kernel_gateway.objects import ListedObject, ObjectStore
+from kernel_gateway.objects import ObjectStore
 from kernel_gateway.retention import DAY_S, Retention
 from lambda_kernel.contract.commit import Commit
 from lambda_kernel.contract.keys import Stack, commit_key
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.storage.s3_requests import ListedObject
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
-"""The gateway's view of S3: a narrow protocol, boto3 behind it, and one in memory."""
+"""The gateway's view of S3: a narrow protocol, S3 behind it, and one in memory."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
+import functools
 import hashlib
 import math
 import time
@@ -12,21 +12,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from boto3.exceptions import Boto3Error
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from urllib3 import BaseHTTPResponse
 
 from kernel_gateway import aws
 from kernel_gateway.config import Deployment
 from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
 from kernel_gateway.retention import ObjectLock
+from lambda_kernel.storage.s3_requests import ListedObject, Request, S3Errors, S3Requests
 
 CONNECTIONS = 16
+READ_TIMEOUT_S = 30.0
 NO_LOCK = "ObjectLockConfigurationNotFoundError"
 _IN_THIS_THREAD = TransferConfig(use_threads=False)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +39,6 @@ class StoredObject:
     """An object's bytes and its ETag, for compare-and-set."""
 
     body: bytes
-    etag: str
-
-
-@dataclass(frozen=True, slots=True)
-class ListedObject:
-    """One entry of a listing; ``last_modified`` is Unix time."""
-
-    key: str
-    size_bytes: int
-    last_modified: float
     etag: str
 
 
@@ -100,36 +95,55 @@ class ObjectStore(Protocol):
 
 
 class S3ObjectStore:
-    """ObjectStore on S3 by boto3, whose calls run in threads of their own."""
+    """ObjectStore on S3, whose requests wait in threads of their own."""
 
-    def __init__(self, client: Any, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, client: Any, requests: S3Requests, executor: ThreadPoolExecutor) -> None:
+        # For what is rare.
         self._client = client
+        self._requests = requests
         self._executor = executor
 
     @classmethod
     def create(cls, deployment: Deployment) -> S3ObjectStore:
-        """Return a store for the deployment's S3."""
+        """Return a store for the deployment's S3.
+
+        Raises:
+            ConfigError: there are no credentials.
+        """
+        own = deployment.s3_endpoint is not None
         config = Config(
             signature_version="s3v4",
-            s3={"addressing_style": "path"} if deployment.s3_endpoint else {},
-            max_pool_connections=CONNECTIONS,
+            # "virtual", not left open: else botocore signs addresses in us-east-1's domain.
+            s3={"addressing_style": "path" if own else "virtual"},
             connect_timeout=5,
-            read_timeout=30,
+            read_timeout=READ_TIMEOUT_S,
             retries={"mode": "standard", "total_max_attempts": 3},
         )
-        client = aws.client("s3", config=config, **deployment.client_arguments("s3"))
-        client.meta.events.register_last("before-call.s3", _send_at_once)
-        return cls(client, ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="s3"))
+        arguments = deployment.client_arguments("s3")
+        client = aws.client("s3", config=config, **arguments)
+        requests = S3Requests(
+            client,
+            aws.credentials(
+                own=own,
+                access_key_id=deployment.access_key_id,
+                secret_access_key=deployment.secret_access_key,
+            ),
+            errors=S3Errors(
+                not_found=NotFound,
+                precondition_failed=PreconditionFailed,
+                unavailable=StorageError,
+            ),
+            connections=CONNECTIONS,
+            read_timeout_s=READ_TIMEOUT_S,
+            ca_bundle=aws.ca_bundle(own=own),
+            proxy_url=None if own else aws.proxy_url(client.meta.endpoint_url),
+        )
+        return cls(client, requests, ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="s3"))
 
     async def get(self, bucket: str, key: str) -> StoredObject:
         """Return the object (raises NotFound)."""
-
-        def read() -> StoredObject:
-            answer = self._client.get_object(Bucket=bucket, Key=key)
-            return StoredObject(answer["Body"].read(), answer["ETag"])
-
-        result: StoredObject = await self._call(read, key)
-        return result
+        answer, body = await self._send(Request(method="GET", bucket=bucket, key=key))
+        return StoredObject(body, answer.headers.get("ETag", ""))
 
     async def put(
         self,
@@ -142,23 +156,15 @@ class S3ObjectStore:
         lock: ObjectLock | None = None,
     ) -> str:
         """Store ``body`` and return its ETag (raises PreconditionFailed)."""
-        checksum = base64.b64encode(hashlib.sha256(body).digest()).decode()
-        arguments: dict[str, Any] = {
-            "Bucket": bucket,
-            "Key": key,
-            "Body": body,
-            "ChecksumSHA256": checksum,
-        }
-        if if_absent:
-            arguments["IfNoneMatch"] = "*"
-        if if_match is not None:
-            arguments["IfMatch"] = if_match
+        headers = {"If-None-Match": "*"} if if_absent else {}
+        headers |= {"If-Match": if_match} if if_match is not None else {}
         if lock is not None:
-            arguments["ObjectLockMode"] = lock.mode
-            arguments["ObjectLockRetainUntilDate"] = datetime.now(UTC) + lock.age
-        answer = await self._call(lambda: self._client.put_object(**arguments), key)
-        etag: str = answer["ETag"]
-        return etag
+            until = datetime.now(UTC) + lock.age
+            headers["x-amz-object-lock-mode"] = lock.mode
+            headers["x-amz-object-lock-retain-until-date"] = until.strftime("%Y-%m-%dT%H:%M:%SZ")
+        request = Request(method="PUT", bucket=bucket, key=key, headers=headers, body=body)
+        answer, _ = await self._send(request)
+        return answer.headers.get("ETag", "")
 
     async def copy(self, bucket: str, key: str, target: str) -> None:
         """Store what an object holds under another key of its bucket, too (raises NotFound)."""
@@ -179,7 +185,7 @@ class S3ObjectStore:
 
     async def delete(self, bucket: str, key: str) -> None:
         """Delete the object; nothing happens where there is none."""
-        await self._call(lambda: self._client.delete_object(Bucket=bucket, Key=key), key)
+        await self._send(Request(method="DELETE", bucket=bucket, key=key))
 
     async def erase(self, bucket: str, key: str) -> None:
         """Delete the object with all its versions; nothing happens where there is none."""
@@ -211,15 +217,16 @@ class S3ObjectStore:
 
     async def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
         """Yield what is under ``prefix``, in the order of the keys."""
-        arguments = {"Bucket": bucket, "Prefix": prefix}
+        token: str | None = None
         while True:
-            answer = await self._call(lambda: self._client.list_objects_v2(**arguments), prefix)
-            for entry in answer.get("Contents", ()):
-                modified = entry["LastModified"].timestamp()
-                yield ListedObject(entry["Key"], entry["Size"], modified, entry["ETag"])
-            if not answer.get("IsTruncated"):
+            page = await self._call(
+                functools.partial(self._requests.page, bucket, prefix, token=token), prefix
+            )
+            for listed in page.objects:
+                yield listed
+            token = page.next_token
+            if token is None:
                 return
-            arguments["ContinuationToken"] = answer["NextContinuationToken"]
 
     async def can_lock(self, bucket: str) -> bool:
         """Return whether a bucket can hold Object Lock (raises StorageError)."""
@@ -240,20 +247,19 @@ class S3ObjectStore:
     def close(self) -> None:
         """Close connections and threads."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+        self._requests.close()
         self._client.close()
 
-    async def _call(self, function: Any, key: str) -> Any:
+    async def _send(self, request: Request) -> tuple[BaseHTTPResponse, bytes]:
+        return await self._call(functools.partial(self._requests.body, request), request.name)
+
+    async def _call(self, function: Callable[[], T], name: str) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, function)
         except ClientError as error:
-            raise translated(error, key) from error
+            raise translated(error, name) from error
         except BotoCoreError as error:
-            raise StorageError(f"S3 did not answer for {key}: {error}") from error
-
-
-def _send_at_once(params: dict[str, Any], **_: Any) -> None:
-    """Send a body with its request: to ask leave for it first is a round trip, which boto3 adds."""
-    params["headers"].pop("Expect", None)
+            raise StorageError(f"S3 did not answer for {name}: {error}") from error
 
 
 def translated(error: ClientError, key: str) -> NotFound | PreconditionFailed | StorageError:
@@ -341,7 +347,12 @@ class MemoryObjectStore:
             if name == bucket and key.startswith(prefix) and (name, key) in self.objects:
                 modified = self.modified.get((name, key), 0.0)
                 body = self.objects[name, key]
-                yield ListedObject(key, len(body), modified, self._etag(body))
+                yield ListedObject(
+                    key=key,
+                    etag=self._etag(body),
+                    size_bytes=len(body),
+                    last_modified=modified,
+                )
 
     @staticmethod
     def _etag(body: bytes) -> str:

@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from kernel_gateway.audit.envelopes import NoSealer, Sealer
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.errors import PreconditionFailed, StorageError
-from kernel_gateway.objects import ListedObject, ObjectStore
+from kernel_gateway.objects import ObjectStore
 from kernel_gateway.retention import DAY_S
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.names import check_kernel_id
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.storage.s3_requests import ListedObject
 
 TOMBSTONE_SCHEMA = 1
 """Signed as an entry is; it has other fields, so that neither is taken for the other."""

@@ -15,6 +15,7 @@ from kernel_gateway.messaging.idempotency import Idempotency
 from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.outcome import FileChange, LostName, Probe
+from lambda_kernel.contract.witness import Witness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +98,8 @@ class Credentials:
         role_arn: the role that is assumed for this cell alone.
         role_session_name: as CloudTrail shows it.
         policy_digest: SHA-256 (hex) of the session policy's text.
+        policy_template: SHA-256 (hex) of the object that holds this text, in which
+            ``{request_id}`` stands for the cell's: it is the same for every cell.
         duration_s: how long they live.
         connector_secret: the one secret they may read, None for none.
         connectors: ids that were asked for; none = all in the secret.
@@ -105,6 +108,7 @@ class Credentials:
     role_arn: str
     role_session_name: str
     policy_digest: str
+    policy_template: str | None = None
     duration_s: int
     connector_secret: str | None = None
     connectors: tuple[str, ...] = ()
@@ -122,9 +126,10 @@ class StartFacts:
             redacted. Its key stays with the gateway: from a plain digest a short secret could be
             guessed.
         network: what the cell may reach.
+        idempotency: by what the request is known when it is sent again, None where it has no key.
         seeds: what the random number generators of the session began with, by name; none where
             they are not recorded, and in a fork, which goes on with those of its source.
-        idempotency: by what the request is known when it is sent again, None where it has no key.
+        gateway_version: of the program that writes this; None in what an earlier one wrote.
     """
 
     session: Session
@@ -134,8 +139,9 @@ class StartFacts:
     environment: RunsIn
     credentials: Credentials
     network: Literal["none"] = "none"
-    seeds: dict[str, int] = field(default_factory=dict)
     idempotency: Idempotency | None = None
+    seeds: dict[str, int] = field(default_factory=dict)
+    gateway_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +164,32 @@ class Workspace:
     Attributes:
         count: of files.
         files: they, with version and digest; empty where they are more than an entry holds: then
-            the commit, whose digest the entry has, names them.
+            the commit, whose digest the entry has, names them, and ``blob``.
+        blob: SHA-256 (hex) of the object that lists them, see `file_list_bytes`; None = none does.
     """
 
     count: int
     files: tuple[CommittedFile, ...] = ()
+    blob: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What the working directory held before the cell ran.
+
+    Attributes:
+        count: of files.
+        digest: SHA-256 (hex) of their list, see `file_list_bytes`.
+        as_committed: they are those that the commit before it left, and so its entry names them.
+        files: they, where they are others and few.
+        blob: SHA-256 (hex) of the object that lists them, where they are many.
+    """
+
+    count: int
+    digest: str
+    as_committed: bool = False
+    files: tuple[CommittedFile, ...] = ()
+    blob: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +198,9 @@ class HandlerFacts:
 
     Attributes:
         workspace: None where the commit was not at hand.
+        inputs: None where they were not brought in.
+        packages: SHA-256 (hex) of the object that lists the image's packages.
+        witness: what else it saw; None in what an earlier version wrote.
     """
 
     status: str
@@ -184,3 +214,6 @@ class HandlerFacts:
     container_id: str = ""
     aws_request_id: str = ""
     message: str = ""
+    inputs: Inputs | None = None
+    packages: str | None = None
+    witness: Witness | None = None

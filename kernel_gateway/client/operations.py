@@ -26,9 +26,12 @@ from kernel_gateway.client.endpoint import (
 )
 from kernel_gateway.client.models import FileInfo, KernelInfo, Result, VariableInfo
 
-ATTEMPTS_COUNT = 8
+ATTEMPTS_COUNT = 5
+IN_FLIGHT_ATTEMPTS_COUNT = 8
+"""Of a request that may have arrived: a gateway that comes back within 25 s is found again."""
+
 FIRST_PAUSE_S = 0.2
-"""Twice as long each time: a gateway that is started again within 25 s is found again."""
+"""Twice as long each time."""
 
 CANNOT_TELL_STATUS = 503
 ANSWER_S = 60.0
@@ -132,7 +135,8 @@ class Retrying:
 
     def _pause(self, problem: ApiError) -> Steps[None]:
         self._failures_count += 1
-        if self._failures_count >= ATTEMPTS_COUNT:
+        limit = IN_FLIGHT_ATTEMPTS_COUNT if self.was_sent else ATTEMPTS_COUNT
+        if self._failures_count >= limit:
             raise problem
         yield Pause(FIRST_PAUSE_S * 2 ** (self._failures_count - 1))
 

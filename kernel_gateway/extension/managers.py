@@ -83,6 +83,7 @@ class MixedKernelManager(AsyncMappingKernelManager):
                 registry=gateway.registry,
                 kernel_spec_manager=self.kernel_spec_manager.lambda_specs,
             )
+            found.publish_counts()
         return found
 
     def manager_of(self, kernel_id: str) -> LambdaKernelManager | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from kernel_gateway.audit.chain import (
@@ -27,6 +28,7 @@ from kernel_gateway.audit.facts import StartFacts
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.audit.later_events import ContentRemoved
+from kernel_gateway.audit.references import BlobShelf
 from kernel_gateway.audit.removal import Removable, remove
 from kernel_gateway.audit.shelf import TrailShelf
 from kernel_gateway.dispatch.settle import Settled
@@ -35,6 +37,7 @@ from kernel_gateway.kernels.evidence import end_facts, handler_facts
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
 from kernel_gateway.kernels.unrecorded import Gaps
+from kernel_gateway.kernels.watch import Watch
 from kernel_gateway.messaging.message import InMessage, utc_text
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Invocation
@@ -78,6 +81,8 @@ class CellRecorder:
         self._shelf = TrailShelf(store, bucket)
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._references = BlobShelf(store, bucket, self._keeping.lock)
+        self._watch = Watch()
 
     def journal(self, kernel_id: str, *, is_new: bool = False) -> Journal:
         """Return the journal of a kernel; ``is_new``: nobody has written to it."""
@@ -102,6 +107,11 @@ class CellRecorder:
         """Know nothing of a journal that another gateway may have written to."""
         self._journals.pop(kernel_id, None)
         self._gaps.close(kernel_id)
+        self._watch.forget(kernel_id)
+
+    def keep(self, kernel_id: str, body: bytes) -> str:
+        """Have an object stored that an entry of a journal names; return its digest."""
+        return self._references.keep(kernel_id, body)
 
     async def started(
         self,
@@ -128,6 +138,9 @@ class CellRecorder:
             gateway=facts,
         )
         journal, stamp = self.journal(record.kernel_id), self._stamp(record)
+        changed = self._watch.before(record.kernel_id, facts)
+        if changed is not None:
+            journal.add(changed, **stamp)
         try:
             await self._close_gap(journal, record)
             await journal.append(event, **stamp)
@@ -160,13 +173,16 @@ class CellRecorder:
             timings_ms: duration per step.
             on_written: called then.
         """
-        event = _finished(invocation.request_id, settled, said, timings_ms)
+        event = self._finished(record, invocation.request_id, settled, said, timings_ms)
 
         def written(number: int) -> None:
             said.move_to_journal(number)
             on_written()
 
         self._add(record, event, written)
+        granted = self._watch.after(record.kernel_id, event)
+        if granted is not None:
+            self._add(record, granted)
 
     async def settled(
         self, record: KernelRecord, started: CellStarted, settled: Settled, said: Transcript
@@ -176,7 +192,7 @@ class CellRecorder:
         Raises:
             GatewayError: it cannot be recorded.
         """
-        event = _finished(started.request_id, settled, said, {})
+        event = self._finished(record, started.request_id, settled, said, {})
         outputs = replace(event.outputs, is_complete=False)
         status = event.status if settled.committed else "lost"
         event = replace(event, outputs=outputs, status=status)
@@ -232,6 +248,7 @@ class CellRecorder:
 
     async def open_cell(self, kernel_id: str) -> CellStarted | None:
         """Return the cell that nobody has recorded the end of (raises StorageError)."""
+        await self._watch.recall(kernel_id, self.journal(kernel_id))
         async for entry in self.journal(kernel_id).newest_first():
             if isinstance(entry.event, CellStarted):
                 return entry.event
@@ -243,6 +260,7 @@ class CellRecorder:
         """Wait until all that was added was tried to be written."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._references.close()
         await self._shelf.close()
 
     async def _flush(self, journal: Journal, kernel_id: str) -> None:
@@ -263,22 +281,26 @@ class CellRecorder:
     def _stamp(self, record: KernelRecord) -> dict[str, Any]:
         return {"epoch": record.epoch, "time": utc_text(self._now())}
 
-
-def _finished(
-    request_id: str, settled: Settled, said: Transcript, timings_ms: Mapping[str, float]
-) -> CellFinished:
-    # A comm message has no reply.
-    failed = settled.trouble is not None or (
-        said.reply is not None and said.reply.content.get("status") != "ok"
-    )
-    return CellFinished(
-        request_id=request_id,
-        status="error" if failed else "ok",
-        failure=settled.trouble.failure.ename if settled.trouble else None,
-        head=settled.head,
-        adopted=settled.adopted,
-        reply=None if said.reply is None else recorded(said.reply),
-        outputs=recorded_outputs(said),
-        gateway=end_facts(settled, timings_ms),
-        handler=handler_facts(settled),
-    )
+    def _finished(
+        self,
+        record: KernelRecord,
+        request_id: str,
+        settled: Settled,
+        said: Transcript,
+        timings_ms: Mapping[str, float],
+    ) -> CellFinished:
+        # A comm message has no reply.
+        failed = settled.trouble is not None or (
+            said.reply is not None and said.reply.content.get("status") != "ok"
+        )
+        return CellFinished(
+            request_id=request_id,
+            status="error" if failed else "ok",
+            failure=settled.trouble.failure.ename if settled.trouble else None,
+            head=settled.head,
+            adopted=settled.adopted,
+            reply=None if said.reply is None else recorded(said.reply),
+            outputs=recorded_outputs(said),
+            gateway=end_facts(settled, timings_ms),
+            handler=handler_facts(settled, partial(self.keep, record.kernel_id)),
+        )

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
-from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
@@ -82,7 +81,7 @@ class KernelRegistry:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lease_clock: Callable[[], float] = clock_s,
     ) -> KernelRegistry:
-        """Return the registry, with the kernels whose records the deployment holds.
+        """Return the registry, which reads the records that the deployment holds from now on.
 
         Args:
             stack: names of buckets and functions.
@@ -134,12 +133,13 @@ class KernelRegistry:
         )
         registry = cls(services, environments)
         await asyncio.gather(dispatcher.open(), services.replica.open())
-        await registry._directory.refresh()
+        registry._directory.begin()
         return registry
 
     async def close(self) -> None:
         """Stop what runs; the records stay, so that the next gateway finds its kernels."""
         services = self._services
+        await self._directory.close()
         stopping = [asyncio.ensure_future(kernel.suspend()) for kernel in self.all()]
         tasks = [*stopping, *services.tasks, *services.settling.values()]
         if tasks:
@@ -179,21 +179,17 @@ class KernelRegistry:
             StorageError: the record could not be written.
         """
         owner = owner.as_owner
-        floor_seq = 0
         source = self.source_of(owner, options)
         found = None
         if source is not None:
             options = options.inherited(source.options)
             found = await self._found(source, options)
-        if kernel_id is None:
-            kernel_id = str(uuid.uuid4())
-        else:
-            floor_seq = await self._used_seq(owner, options, kernel_id)
+        floor_seq = await self._used_seq(owner, options, kernel_id) if kernel_id is not None else 0
         return await self.begin(
             owner,
             spec_name=spec_name,
             options=options,
-            kernel_id=kernel_id,
+            kernel_id=str(uuid.uuid4()) if kernel_id is None else kernel_id,
             workdir_name=None if source is None else source.record.workdir_name,
             floor_seq=floor_seq,
             found=found,
@@ -211,10 +207,7 @@ class KernelRegistry:
         found: forking.Found | None = None,
         recorded_seeds: Mapping[str, int] | None = None,
     ) -> LambdaKernel:
-        """Return a new kernel whose id nobody has used since ``floor_seq``; raises as `start`.
-
-        ``found`` is the commit of another kernel of its scope that it begins with.
-        """
+        """Return a new kernel whose id nobody has used since ``floor_seq``; raises as `start`."""
         environment = self._environments.get(spec_name)
         if environment is None:
             raise NotFound(f"there is no kernelspec {spec_name!r}")
@@ -265,19 +258,29 @@ class KernelRegistry:
         """Return every kernel that is known here, oldest first."""
         return list(self._directory.kernels.values())
 
+    async def complete(self) -> None:
+        """Wait until the kernels of earlier gateways are known (raises StorageError)."""
+        await self._directory.complete()
+
     async def refresh(self) -> None:
         """Bring in what other gateways did, up to some seconds ago (raises StorageError)."""
         await self._directory.refresh()
 
     async def find(self, kernel_id: str) -> LambdaKernel:
-        """Return the kernel, whichever gateway started it (raises NotFound, StorageError)."""
+        """Return the kernel as it is now, whichever gateway started it.
+
+        Raises:
+            NotFound: there is none.
+            StorageError: S3 does not answer.
+        """
+        await self._services.replica.check()
         return await self._directory.find(kernel_id)
 
-    async def reach(self, kernel_id: str, *, takes: bool) -> LambdaKernel:
+    async def reach(self, found: LambdaKernel, *, takes: bool) -> LambdaKernel:
         """Return the kernel, if no other gateway serves it.
 
         Args:
-            kernel_id: which.
+            found: what `find` has just returned.
             takes: it is served here from now on; else only looked at.
 
         Raises:
@@ -285,11 +288,10 @@ class KernelRegistry:
             NotFound: there is none.
             StorageError: S3 does not answer.
         """
-        await self._services.replica.check()
-        kernel = await self._directory.find(kernel_id)
+        kernel = found
         if takes:
-            async with self._directory.lock(kernel_id):
-                kernel = self.get(kernel_id)
+            async with self._directory.lock(found.kernel_id):
+                kernel = self.get(found.kernel_id)
                 await kernel.hold()
         if kernel.is_held:
             return kernel
@@ -330,10 +332,6 @@ class KernelRegistry:
     async def interrupt(self, kernel_id: str) -> None:
         """Interrupt the running cell of the kernel (raises NotFound, StorageError)."""
         await self.get(kernel_id).interrupt()
-
-    def past_journal(self, kernel_id: str) -> Journal:
-        """Return the journal of a kernel that is known no more."""
-        return self._services.recorder.opened(kernel_id)
 
     def waiting(self, environment: Environment) -> int:
         """Return how many cells of this environment wait for a free container."""

@@ -96,7 +96,7 @@ class ExecuteHandler(GatewayHandler):
     def _begun(
         self, kernel: LambdaKernel, body: ExecuteBody, asked: Idempotency | None
     ) -> Execution:
-        caller = caller_of(self.identity, "rest")
+        caller = caller_of(self.identity, "rest", self.request.headers)
         return Execution.begin(
             kernel, body.content, timeout_s=body.timeout_s, caller=caller, idempotency=asked
         )

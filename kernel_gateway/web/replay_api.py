@@ -91,12 +91,12 @@ class ReplaysHandler(JournalHandler):
             source=source,
             request=request,
             replayer=replayer,
-            caller=caller_of(self.identity, "rest"),
+            caller=caller_of(self.identity, "rest", self.request.headers),
             readable=readable,
         )
 
     async def _source(self, body: ReplayBody) -> TrailSource:
-        is_here = await self.registry.past_journal(body.kernel_id).open() > 0
+        is_here = await self.registry.services.recorder.opened(body.kernel_id).open() > 0
         if body.trail and not is_here:
             return SentSource(await asyncio.to_thread(body.signed))
         journal = await self._journal(body.kernel_id)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_gateway.audit import removal
-from kernel_gateway.audit.chain import CellFinished, CellStarted
+from kernel_gateway.audit.chain import CellFinished, session_of
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.later_events import ContentRemoved
+from kernel_gateway.audit.references import blobs_of
 from kernel_gateway.audit.trail import trail_chunks
 from kernel_gateway.errors import BadRequest, Conflict, Forbidden, GatewayError, NotFound
 from kernel_gateway.kernels.identity import Identity, may_see
@@ -43,7 +44,7 @@ class JournalHandler(GatewayHandler):
         except NotFound as unknown:
             return await self._ended(kernel_id, unknown)
         if not kernel.is_held:
-            return self.registry.past_journal(kernel_id)
+            return self.registry.services.recorder.opened(kernel_id)
         await kernel.settle_past()
         # What a cell has just said is on its way there.
         await kernel.journal.flush()
@@ -56,12 +57,11 @@ class JournalHandler(GatewayHandler):
             raise unknown from None
         if any(kernel.kernel_id == kernel_id for kernel in self.registry.all()):
             raise unknown
-        journal = self.registry.past_journal(kernel_id)
+        journal = self.registry.services.recorder.opened(kernel_id)
         if not await journal.open():
             raise unknown
-        event = (await journal.signed(1)).entry.event
-        known = event.gateway if isinstance(event, CellStarted) else None
-        owner = None if known is None else known.session.owner
+        known = session_of((await journal.signed(1)).entry.event)
+        owner = None if known is None else known.owner
         is_theirs = owner is not None and may_see(
             self.identity, Identity(user=owner.user, agent=owner.agent)
         )
@@ -168,13 +168,16 @@ class TrailBlobHandler(JournalHandler):
 
     @endpoint
     async def get(self, kernel_id: str, number: str) -> None:
-        """Answer the messages of the cell whose end is this entry."""
+        """Answer an object that this entry names: the one of ``digest``, else the outputs."""
         journal = await self._journal(kernel_id)
         if not 0 < int(number) <= await journal.open():
             raise NotFound(f"the journal has no entry {number}")
         event = (await journal.signed(int(number))).entry.event
+        asked = self.get_query_argument("digest", None)
         digest = event.outputs.blob if isinstance(event, CellFinished) else None
+        if asked is not None:
+            digest = asked if asked in blobs_of(event) else None
         if digest is None:
-            raise NotFound(f"entry {number} has no output of its own object")
+            raise NotFound(f"entry {number} names no such object")
         self.set_header("ETag", f'"{digest}"')
         self.finish(await journal.blob(digest), set_content_type="application/json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from urllib.parse import quote
 
 from securesystemslib.signer import Key
 
-from kernel_gateway.audit.chain import CellFinished, Entry
+from kernel_gateway.audit.chain import Entry
 from kernel_gateway.audit.envelopes import Envelope
 from kernel_gateway.audit.key_folder import KeyFolder
 from kernel_gateway.audit.notebook_reading import (
@@ -23,6 +24,7 @@ from kernel_gateway.audit.notebook_reading import (
     TrailFile,
     read_trail,
 )
+from kernel_gateway.audit.references import blobs_of
 from kernel_gateway.audit.signing import exported, imported
 from kernel_gateway.audit.verifying import (
     TAMPERED,
@@ -40,6 +42,7 @@ from lambda_kernel.contract.schema import InvalidField
 
 LONG_S = 3600.0
 SHOWN_PROBLEMS = 20
+DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool) -> str:
@@ -227,16 +230,16 @@ def _take(block: bytes, file: BinaryIO, digest: hashlib._Hash) -> None:
 
 def _fetch_blobs(client: RestClient, kernel_id: str, trail: TrailFile, folder: Path) -> int:
     (folder / BLOB_FOLDER).mkdir(parents=True, exist_ok=True)
-    count = 0
-    for number, digest in _blobs(cell for cell in trail.cells if not cell.is_missing):
+    named = _blobs(cell for cell in trail.cells if not cell.is_missing)
+    entries = {digest: number for number, digest in named}
+    for digest, number in entries.items():
         path = folder / blob_reference(digest)
         if not path.exists() and (
-            _download(client, f"{_trail(kernel_id)}/blobs/{number}", path) != digest
+            _download(client, f"{_trail(kernel_id)}/blobs/{number}?digest={digest}", path) != digest
         ):
             path.unlink()
             raise ApiError(f"entry {number}: what the gateway sent is not what was recorded")
-        count += 1
-    return count
+    return len(entries)
 
 
 def _check_blobs(trail: TrailFile, folder: Path, report: Report) -> None:
@@ -259,11 +262,8 @@ def _blobs(cells: Iterable[TrailCell]) -> list[tuple[int, str]]:
                 entry = Entry.from_bytes(Envelope.from_json(data).payload_bytes)
             except InvalidField:
                 continue
-            event = entry.event
-            digest = event.outputs.blob if isinstance(event, CellFinished) else None
             # A path is made of it.
-            if digest is not None and len(digest) == 64 and set(digest) <= set("0123456789abcdef"):
-                found.append((entry.number, digest))
+            found += [(entry.number, d) for d in blobs_of(entry.event) if DIGEST.fullmatch(d)]
     return found
 
 

@@ -184,7 +184,8 @@ class CellRun:
             if self._output.waits and now >= self._flush_by:
                 self._output.flush()
                 self._flush_by = now + GATHER_S
-            if now >= next_sample:
+            replies = self._child.reply is not None and not self.peak_memory_bytes
+            if now >= next_sample or replies:
                 self._sample()
                 next_sample = now + SAMPLE_S
             self._check_time(now)

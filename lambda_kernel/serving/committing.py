@@ -156,6 +156,7 @@ def _commit(cell: Cell, after: Tree) -> None:
     invocation, container = cell.invocation, cell.container
     assert cell.end is not None  # noqa: S101
     assert cell.saved is not None  # noqa: S101
+    files = cell.files = storing.committed_files(cell.plan, after, cell.mirrored, cell.stored)
     outcome = cell.outcome(cell.reply_status)
     commit = Commit(
         kernel_id=invocation.kernel_id,
@@ -165,7 +166,7 @@ def _commit(cell: Cell, after: Tree) -> None:
         parent_kernel_id=invocation.parent_kernel_id,
         request_id=invocation.request_id,
         execution_count=invocation.execution_count,
-        files=storing.committed_files(cell.plan, after, cell.mirrored, cell.stored),
+        files=files,
         home_head=outcome.home_head,
         namespace=cell.saved.namespace,
         outcome=outcome,

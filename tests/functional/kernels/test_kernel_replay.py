@@ -134,7 +134,7 @@ async def test_its_own_journal_says_what_it_is_derived_from(world: World) -> Non
     replay, _ = await a_replay(world, client)
 
     (kernel_id,) = replay.kernel_ids
-    journal = world.registry.past_journal(kernel_id)
+    journal = world.registry.services.recorder.opened(kernel_id)
     (event,) = [
         entry.event
         async for entry in journal.newest_first()

@@ -47,12 +47,16 @@ class Site:
         for clock in self.clocks:
             clock.now_s += seconds
 
+    async def reached(self, kernel_id: str, *, takes: bool = True) -> LambdaKernel:
+        """Return the kernel at the second gateway, as a request gets it."""
+        return await self.b.reach(await self.b.find(kernel_id), takes=takes)
+
     async def taken_over(self, kernel_id: str) -> Client:
         """Return a client of the kernel at the second gateway, which has waited long enough."""
         with pytest.raises(HeldElsewhere):
-            await self.b.reach(kernel_id, takes=True)
+            await self.reached(kernel_id)
         self.wait(LEASE_S)
-        return self.world.attached(await self.b.reach(kernel_id, takes=True))
+        return self.world.attached(await self.reached(kernel_id))
 
     def commits(self) -> list[Commit]:
         objects = sorted(self.world.store.objects.items())
@@ -114,7 +118,7 @@ async def test_a_kernel_that_another_gateway_serves_is_refused_with_its_address(
 
     for takes in (True, False):
         with pytest.raises(HeldElsewhere) as held:
-            await site.b.reach(client.kernel.kernel_id, takes=takes)
+            await site.reached(client.kernel.kernel_id, takes=takes)
 
         assert held.value.url == "http://a"
         assert 0 < held.value.retry_after_s <= LEASE_S
@@ -124,7 +128,7 @@ async def test_a_lease_that_is_renewed_is_never_taken(site: Site) -> None:
     client = await site.world.client()
     for _ in range(5):
         with pytest.raises(HeldElsewhere):
-            await site.b.reach(client.kernel.kernel_id, takes=True)
+            await site.reached(client.kernel.kernel_id)
         site.wait(LEASE_S * 0.7)
         await site.a.replica.keep_up()
 
@@ -244,7 +248,7 @@ async def test_a_gateway_that_closes_leaves_its_kernels_at_once(site: Site) -> N
     await client.run("print a")
     await site.a.close()
 
-    later = site.world.attached(await site.b.reach(client.kernel.kernel_id, takes=True))
+    later = site.world.attached(await site.reached(client.kernel.kernel_id))
 
     assert reply_of(await later.run("print b"))["execution_count"] == 2
 

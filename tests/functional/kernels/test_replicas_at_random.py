@@ -113,7 +113,8 @@ class Replicas(RuleBasedStateMachine):
         client = self.clients.get(name)
         if client is None:
             try:
-                kernel = await self.registries[name].reach(self.kernel_id, takes=True)
+                registry = self.registries[name]
+                kernel = await registry.reach(await registry.find(self.kernel_id), takes=True)
             except HeldElsewhere:
                 return
             client = self.clients[name] = Client(kernel)
@@ -149,7 +150,7 @@ class Replicas(RuleBasedStateMachine):
 
     async def _restart(self, name: str) -> None:
         registry = self.registries[name]
-        await registry.reach(self.kernel_id, takes=True)
+        await registry.reach(await registry.find(self.kernel_id), takes=True)
         await registry.restart(self.kernel_id)
 
     @rule(name=names)

@@ -289,3 +289,21 @@ async def test_a_method_that_is_not_there_is_refused_with_those_that_are(
 
     assert answer.status == 405
     assert answer.headers["Allow"] == "GET, POST, OPTIONS"
+
+
+async def test_the_number_of_kernels_is_that_of_the_moment(gateway: WebGateway) -> None:
+    async def counted() -> float:
+        text = (await gateway.rest("GET", "/metrics", token="root")).body.decode()
+        (line,) = [
+            line for line in text.splitlines()
+            if line.startswith('kernel_currently_running_total{type="lambda-python"}')
+        ]  # fmt: skip
+        return float(line.rpartition(" ")[2])
+
+    ids = [await gateway.start_kernel() for _ in range(3)]
+    assert await counted() == 3
+    await gateway.rest("DELETE", f"/api/kernels/{ids[0]}")
+    assert await counted() == 2
+    # As a cell ends its own kernel.
+    await gateway.registry.shutdown(ids[1])
+    assert await counted() == 1

@@ -97,7 +97,7 @@ def test_a_gateway_that_cannot_tell_yet_is_asked_again_and_at_last_given_up() ->
     assert result.status == "ok"
     assert len(pauses) == 2
     with pytest.raises(OutcomeUnknown, match="S3 does not answer"):
-        driven(ops.execute(EXECUTE), [LOST, *[unavailable] * ops.ATTEMPTS_COUNT])
+        driven(ops.execute(EXECUTE), [LOST, *[unavailable] * ops.IN_FLIGHT_ATTEMPTS_COUNT])
 
 
 @pytest.mark.parametrize("replies", [[503], [LOST, 429]])

@@ -1,8 +1,9 @@
 """S3 requests with little between them and the socket: signed by botocore, sent by urllib3.
 
-A workspace is thousands of small requests. boto3's client spends 1.6 ms of CPU on each, asks leave
-for every body (``Expect: 100-continue``) and leaves Nagle's algorithm on; this spends 0.5 ms.
-Where a bucket is, and how requests are signed, is still botocore's business.
+A workspace is thousands of small requests, a cell is two of the gateway's. boto3's client spends
+1.6 ms of CPU on each, asks leave for every body (``Expect: 100-continue``) and leaves Nagle's
+algorithm on; this spends 0.5 ms. Where a bucket is, and how requests are signed, is still
+botocore's business.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import base64
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
@@ -23,8 +26,6 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 from botocore.httpsession import get_cert_path
 from urllib3.exceptions import HTTPError
-
-from lambda_kernel.serving.errors import ObjectNotFound, PreconditionFailed, StorageUnavailable
 
 ATTEMPTS = 3
 BLOCK_BYTES = 1024 * 1024
@@ -57,6 +58,44 @@ class Request:
     size_bytes: int | None = None
     sha256: str | None = None
 
+    @property
+    def name(self) -> str:
+        """What it is about, for people."""
+        return self.key or self.query.get("prefix", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedObject:
+    """One entry of a listing; ``last_modified`` is Unix time."""
+
+    key: str
+    etag: str
+    size_bytes: int
+    last_modified: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A part of a listing, and what the next part is asked for with; None = it was the last."""
+
+    objects: Sequence[ListedObject]
+    next_token: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Errors:
+    """What is raised, made of a text for people.
+
+    Attributes:
+        not_found: there is no such object.
+        precondition_failed: another writer was there.
+        unavailable: S3 did not answer, or refused.
+    """
+
+    not_found: Callable[[str], Exception]
+    precondition_failed: Callable[[str], Exception]
+    unavailable: Callable[[str], Exception]
+
 
 class S3Requests:
     """Sends requests over kept connections; used by many threads at once.
@@ -64,38 +103,50 @@ class S3Requests:
     Args:
         client: a boto3 S3 client, asked once for the address of each bucket.
         credentials: what to sign with, asked before each request.
+        errors: what every method raises.
         count: called once for each request that goes out.
         connections: how many are kept.
+        read_timeout_s: so long S3 may say nothing.
         ca_bundle: path of certificates to trust; None = botocore's.
+        proxy_url: through which all goes; None = straight.
     """
 
     def __init__(
         self,
         client: Any,
         credentials: BotoCredentials,
-        count: Callable[..., None],
+        *,
+        errors: S3Errors,
+        count: Callable[..., None] = lambda **_: None,
         connections: int = 16,
+        read_timeout_s: float = 60,
         ca_bundle: str | None = None,
+        proxy_url: str | None = None,
     ) -> None:
         self._client = client
         self._credentials = credentials
+        self._errors = errors
         self._count = count
         self._bases: dict[str, str] = {}
-        self._pool = urllib3.PoolManager(
-            num_pools=8,
-            maxsize=connections,
-            blocksize=BLOCK_BYTES,
-            retries=False,
-            timeout=urllib3.Timeout(connect=5, read=60),
-            ca_certs=ca_bundle or get_cert_path(True),
+        options: dict[str, Any] = {
+            "num_pools": 8,
+            "maxsize": connections,
+            "blocksize": BLOCK_BYTES,
+            "retries": False,
+            "timeout": urllib3.Timeout(connect=5, read=read_timeout_s),
+            "ca_certs": ca_bundle or get_cert_path(True),
+        }
+        self._pool = (
+            urllib3.PoolManager(**options)
+            if proxy_url is None
+            else urllib3.ProxyManager(proxy_url, **options)
         )
 
     def send(self, request: Request) -> urllib3.BaseHTTPResponse:
         """Return the answer, its body not read yet; the caller drains or closes it.
 
         Raises:
-            ObjectNotFound, PreconditionFailed: S3 said so.
-            StorageUnavailable: it did not answer, or refused.
+            Exception: one of ``errors``.
         """
         start = 0 if isinstance(request.body, bytes) else request.body.tell()
         for attempt in range(1, ATTEMPTS + 1):
@@ -108,11 +159,11 @@ class S3Requests:
                 answer = self._send_once(request)
             except HTTPError as error:
                 if last:
-                    raise _silence(request, error) from error
+                    raise self._silence(request, error) from error
                 continue
             if answer.status < 300:
                 return answer
-            refusal = _refusal(request, answer)
+            refusal = self._refusal(request, answer)
             if last or answer.status not in _AGAIN:
                 raise refusal
         raise AssertionError("unreachable")
@@ -120,7 +171,42 @@ class S3Requests:
     def body(self, request: Request) -> tuple[urllib3.BaseHTTPResponse, bytes]:
         """Return the answer and its body (raises as ``send``)."""
         answer = self.send(request)
-        return answer, read_body(request, answer)
+        return answer, self._read(request, answer)
+
+    def chunks(
+        self, request: Request, answer: urllib3.BaseHTTPResponse, size_bytes: int
+    ) -> Iterator[bytes]:
+        """Yield the body of an answer in pieces (raises as ``send`` where it is cut short)."""
+        try:
+            yield from answer.stream(size_bytes, decode_content=False)
+        except HTTPError as error:
+            raise self._silence(request, error) from error
+
+    def page(self, bucket: str, prefix: str, *, after: str = "", token: str | None = None) -> Page:
+        """Return a part of what is under ``prefix``, in key order (raises as ``send``).
+
+        Args:
+            bucket: which bucket.
+            prefix: how the keys begin.
+            after: keys up to this one are left out.
+            token: that of the part before; None = the first.
+        """
+        query = {"list-type": "2", "prefix": prefix}
+        query |= {"start-after": after} if after else {}
+        query |= {} if token is None else {"continuation-token": token}
+        found = self.xml(self.body(Request(method="GET", bucket=bucket, query=query))[1])
+        is_cut = found.findtext("IsTruncated") == "true"
+        return Page(
+            objects=tuple(map(_listed, found.iter("Contents"))),
+            next_token=found.findtext("NextContinuationToken", "") if is_cut else None,
+        )
+
+    def xml(self, body: bytes) -> ElementTree.Element:
+        """Return S3's XML without its namespace, which differs from server to server."""
+        try:
+            return _parsed(body)
+        except ElementTree.ParseError as error:
+            raise self._errors.unavailable("S3 answered something that is no XML") from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -174,6 +260,33 @@ class S3Requests:
             self._bases[bucket] = base
         return base
 
+    def _read(self, request: Request, answer: urllib3.BaseHTTPResponse) -> bytes:
+        try:
+            return answer.read(decode_content=False)
+        except HTTPError as error:
+            raise self._silence(request, error) from error
+        finally:
+            answer.release_conn()
+
+    def _silence(self, request: Request, error: HTTPError) -> Exception:
+        text = f"S3 did not answer for {request.name}: {type(error).__name__}"
+        return self._errors.unavailable(text)
+
+    def _refusal(self, request: Request, answer: urllib3.BaseHTTPResponse) -> Exception:
+        body = self._read(request, answer)
+        code = ""
+        if body:
+            with suppress(ElementTree.ParseError):
+                code = _parsed(body).findtext("Code") or ""
+        if code in {"NoSuchKey", "NoSuchVersion"} or (answer.status == 404 and not code):
+            return self._errors.not_found(f"there is no object {request.name}")
+        if answer.status in {409, 412}:
+            return self._errors.precondition_failed(f"another writer holds {request.name}")
+        text = f"S3 refused {request.method} of {request.name}: {code or answer.status}"
+        if "x-amz-tagging" in request.headers and answer.status == 403:
+            text += "; " + TAGGING
+        return self._errors.unavailable(text)
+
 
 class _Signer(S3SigV4Auth):  # type: ignore[misc]
     """Spares hashing a body again."""
@@ -192,56 +305,18 @@ def _sha256_of(body: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def body_chunks(
-    request: Request, answer: urllib3.BaseHTTPResponse, size_bytes: int
-) -> Iterator[bytes]:
-    """Yield the body of an answer in pieces (raises StorageUnavailable where it is cut short)."""
-    try:
-        yield from answer.stream(size_bytes, decode_content=False)
-    except HTTPError as error:
-        raise _silence(request, error) from error
-
-
-def read_body(request: Request, answer: urllib3.BaseHTTPResponse) -> bytes:
-    """Return the whole body of an answer (raises StorageUnavailable where it is cut short)."""
-    try:
-        return answer.read(decode_content=False)
-    except HTTPError as error:
-        raise _silence(request, error) from error
-    finally:
-        answer.release_conn()
-
-
-def parsed(body: bytes) -> ElementTree.Element:
-    """Return S3's XML without its namespace, which differs from server to server."""
-    try:
-        root = ElementTree.fromstring(body)  # noqa: S314  (S3's own words, over its connection)
-    except ElementTree.ParseError as error:
-        raise StorageUnavailable("S3 answered something that is no XML") from error
+def _parsed(body: bytes) -> ElementTree.Element:
+    root = ElementTree.fromstring(body)  # noqa: S314  (S3's own words, over its connection)
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
     return root
 
 
-def _silence(request: Request, error: HTTPError) -> StorageUnavailable:
-    name = request.key or request.query.get("prefix", "")
-    return StorageUnavailable(f"S3 did not answer for {name}: {type(error).__name__}")
-
-
-def _refusal(request: Request, answer: urllib3.BaseHTTPResponse) -> StorageUnavailable:
-    body = read_body(request, answer)
-    code = ""
-    if body:
-        try:
-            code = parsed(body).findtext("Code") or ""
-        except StorageUnavailable:
-            code = ""
-    name = request.key or request.query.get("prefix", "")
-    if code in {"NoSuchKey", "NoSuchVersion"} or (answer.status == 404 and not code):
-        return ObjectNotFound(f"there is no object {name}")
-    if answer.status in {409, 412}:
-        return PreconditionFailed(f"another writer holds {name}")
-    text = f"S3 refused {request.method} of {name}: {code or answer.status}"
-    if "x-amz-tagging" in request.headers and answer.status == 403:
-        text += "; " + TAGGING
-    return StorageUnavailable(text)
+def _listed(entry: ElementTree.Element) -> ListedObject:
+    modified = entry.findtext("LastModified", "").replace("Z", "+00:00")
+    return ListedObject(
+        key=entry.findtext("Key", ""),
+        etag=entry.findtext("ETag", ""),
+        size_bytes=int(entry.findtext("Size", "0")),
+        last_modified=datetime.fromisoformat(modified).timestamp(),
+    )
