@@ -142,12 +142,11 @@ def test_a_version_that_is_gone_is_unavailable_and_not_replaced_by_a_newer_one(
     client.execute("import os; os.remove('in.csv')")
     client.execute("1 + 1")
     client.close()
-    put(gateway, workspace, "in.csv", b"newer")
     key = f"users/local/{workspace}/in.csv"
     with gateway.owners_client("s3") as s3:
-        found = s3.list_object_versions(Bucket="lkg-workspaces", Prefix=key)["Versions"]
-        oldest = min(found, key=lambda version: version["LastModified"])
-        s3.delete_object(Bucket="lkg-workspaces", Key=key, VersionId=oldest["VersionId"])
+        (only,) = s3.list_object_versions(Bucket="lkg-workspaces", Prefix=key)["Versions"]
+        put(gateway, workspace, "in.csv", b"newer")
+        s3.delete_object(Bucket="lkg-workspaces", Key=key, VersionId=only["VersionId"])
 
     cells = replayed(gateway, client.kernel_id, mode="pinned")
     assert cells == {1: "unavailable", 2: "unavailable", 3: "identical"}
