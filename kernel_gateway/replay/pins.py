@@ -129,6 +129,9 @@ class RecordedStates:
             Unavailable: it is not recorded.
             StorageError: S3 does not answer.
         """
+        said = _inputs(cell)
+        if said is not None:
+            return said
         if not cell.has_committed:
             return await self._around(cell)
         assert cell.finished is not None  # noqa: S101
@@ -273,6 +276,15 @@ class RecordedStates:
         if version_id is not None and readable:
             found = await self._files.version_before(key, version_id)
         return Pin(key=key, version_id=found)
+
+
+def _inputs(cell: RecordedCell) -> Pins | None:
+    """Return the files that the entry itself says the cell found; None = it names none."""
+    handler = None if cell.finished is None else cell.finished.handler
+    inputs = None if handler is None else handler.inputs
+    if inputs is None or cell.facts is None or len(inputs.files) != inputs.count:
+        return None
+    return _pins(inputs.files, root_of(cell.facts.session))
 
 
 def _pins(files: tuple[CommittedFile, ...], root: str) -> dict[str, Pin]:

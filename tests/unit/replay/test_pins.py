@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from kernel_gateway.audit.facts import Owner
+from kernel_gateway.audit.facts import Inputs, Owner
 from kernel_gateway.objects import MemoryObjectStore
 from kernel_gateway.replay.pins import Pin, RecordedStates, Unavailable
 from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail
 from kernel_gateway.web.workspace_files import FileAttributes, MemoryFileStore
+from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.keys import Stack
 from tests.unit.replay.trails import ROOT, a_cell, change, facts
 
@@ -118,3 +119,18 @@ async def test_a_deleted_file_is_the_version_that_the_cell_before_left_not_a_new
     found = await states_of(before, deleting, files=files).files_before(deleting)
 
     assert found == {"a": Pin(key=ROOT + "a", version_id="v1")}
+
+
+async def test_what_the_entry_says_that_a_cell_found_comes_first() -> None:
+    found = CommittedFile(key=ROOT + "a", version_id="v2", digest="d", size_bytes=1)
+    before = a_cell(1, files={"a": "v1"})
+    # Somebody stored another version between the two cells, which the second one then deleted.
+    deleting = a_cell(
+        2,
+        changes=[change("a", "deleted", "marker")],
+        inputs=Inputs(count=1, digest="d", files=(found,)),
+    )
+
+    assert await states_of(before, deleting).files_before(deleting) == {
+        "a": Pin(key=ROOT + "a", version_id="v2")
+    }

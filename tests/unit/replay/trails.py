@@ -9,6 +9,7 @@ from kernel_gateway.audit.chain import CellFinished, CellStarted, Outputs
 from kernel_gateway.audit.facts import (
     Credentials,
     HandlerFacts,
+    Inputs,
     Owner,
     RunsIn,
     Session,
@@ -56,6 +57,7 @@ def a_cell(
     files: dict[str, str | None] | None = None,
     changes: Sequence[FileChange] = (),
     gateway: StartFacts | None = None,
+    inputs: Inputs | None = None,
 ) -> RecordedCell:
     """Return a cell; ``files`` are the workspace behind it: version by path."""
     listed = tuple(
@@ -66,6 +68,7 @@ def a_cell(
         status="ok",
         files=tuple(changes),
         workspace=Workspace(count=len(listed), files=listed),
+        inputs=inputs,
     )
     finished = CellFinished(
         request_id=f"r{number}",
