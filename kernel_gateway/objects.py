@@ -92,8 +92,11 @@ class ObjectStore(Protocol):
     def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""
 
-    def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
-        """Yield what is under ``prefix``, in the order of the keys."""
+    def entries(self, bucket: str, prefix: str, *, after: str = "") -> AsyncIterator[ListedObject]:
+        """Yield what is under ``prefix`` and behind the key ``after``, in the order of the keys."""
+
+    def folders(self, bucket: str, prefix: str) -> AsyncIterator[str]:
+        """Yield the names of the folders directly under ``prefix``, which ends with ``/``."""
 
 
 class S3ObjectStore:
@@ -199,17 +202,21 @@ class S3ObjectStore:
         async for entry in self.entries(bucket, prefix):
             yield entry.key
 
-    async def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
-        """Yield what is under ``prefix``, in the order of the keys."""
-        arguments = {"Bucket": bucket, "Prefix": prefix}
-        while True:
-            answer = await self._call(lambda: self._client.list_objects_v2(**arguments), prefix)
-            for entry in answer.get("Contents", ()):
+    async def entries(
+        self, bucket: str, prefix: str, *, after: str = ""
+    ) -> AsyncIterator[ListedObject]:
+        """Yield what is under ``prefix`` and behind the key ``after``, in the order of the keys."""
+        behind = {"StartAfter": after} if after else {}
+        async for page in self._pages(prefix, Bucket=bucket, Prefix=prefix, **behind):
+            for entry in page.get("Contents", ()):
                 modified = entry["LastModified"].timestamp()
                 yield ListedObject(entry["Key"], entry["Size"], modified, entry["ETag"])
-            if not answer.get("IsTruncated"):
-                return
-            arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
+    async def folders(self, bucket: str, prefix: str) -> AsyncIterator[str]:
+        """Yield the names of the folders directly under ``prefix``, which ends with ``/``."""
+        async for page in self._pages(prefix, Bucket=bucket, Prefix=prefix, Delimiter="/"):
+            for folder in page.get("CommonPrefixes", ()):
+                yield folder["Prefix"].removeprefix(prefix).rstrip("/")
 
     async def can_lock(self, bucket: str) -> bool:
         """Return whether a bucket can hold Object Lock (raises StorageError)."""
@@ -231,6 +238,14 @@ class S3ObjectStore:
         """Close connections and threads."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._client.close()
+
+    async def _pages(self, key: str, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            answer = await self._call(lambda: self._client.list_objects_v2(**arguments), key)
+            yield answer
+            if not answer.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = answer["NextContinuationToken"]
 
     async def _call(self, function: Any, key: str) -> Any:
         try:
@@ -321,13 +336,27 @@ class MemoryObjectStore:
             if name == bucket and key.startswith(prefix):
                 yield key
 
-    async def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
-        """Yield what is under ``prefix``, in the order of the keys."""
+    async def entries(
+        self, bucket: str, prefix: str, *, after: str = ""
+    ) -> AsyncIterator[ListedObject]:
+        """Yield what is under ``prefix`` and behind the key ``after``, in the order of the keys."""
         for name, key in sorted(self.objects):
-            if name == bucket and key.startswith(prefix) and (name, key) in self.objects:
+            if name != bucket or not key.startswith(prefix) or key <= after:
+                continue
+            if (name, key) in self.objects:
                 modified = self.modified.get((name, key), 0.0)
                 body = self.objects[name, key]
                 yield ListedObject(key, len(body), modified, self._etag(body))
+
+    async def folders(self, bucket: str, prefix: str) -> AsyncIterator[str]:
+        """Yield the names of the folders directly under ``prefix``, which ends with ``/``."""
+        names = {
+            key.removeprefix(prefix).partition("/")[0]
+            for name, key in self.objects
+            if name == bucket and key.startswith(prefix) and "/" in key.removeprefix(prefix)
+        }
+        for name in sorted(names):
+            yield name
 
     @staticmethod
     def _etag(body: bytes) -> str:
