@@ -108,7 +108,7 @@ class TrailIndex:
 
     async def catch_up(self, kernel_id: str) -> None:
         """Bring in what a journal has and the index has not (raises StorageError)."""
-        prefix = f"{keys.TRAIL_INDEX_PREFIX}{kernel_id}/"
+        prefix = keys.trail_index_prefix(kernel_id)
         listed = await self._listed(prefix)
         newest, _ = await self._newest(kernel_id, max(listed[kernel_id], default=0))
         known = max(listed[kernel_id], default=0)

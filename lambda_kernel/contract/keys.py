@@ -190,9 +190,14 @@ def tombstone_key(kernel_id: str, head: str) -> str:
     return f"{AUDIT_PREFIX}tombstones/{kernel_id}/{head}.json"
 
 
+def trail_index_prefix(kernel_id: str) -> str:
+    """Return the prefix of the index of a kernel's journal, with ``/``."""
+    return f"{TRAIL_INDEX_PREFIX}{kernel_id}/"
+
+
 def trail_index_key(kernel_id: str, segment: int) -> str:
     """Return the key of what is indexed of a segment, from 0, of a kernel's journal."""
-    return f"{TRAIL_INDEX_PREFIX}{kernel_id}/{segment:0{SEGMENT_DIGITS}d}.json"
+    return f"{trail_index_prefix(kernel_id)}{segment:0{SEGMENT_DIGITS}d}.json"
 
 
 def replica_lease_key(lease_id: str) -> str:
