@@ -10,8 +10,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.indexing import Indexing
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.keeping import Keeping
+from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
 from kernel_gateway.environments.environment import Environment
@@ -79,6 +81,7 @@ class KernelRegistry:
         replica_settings: ReplicaSettings | None = None,
         sealer: Sealer | None = None,
         keeping: Keeping | None = None,
+        index_pause_s: float | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lease_clock: Callable[[], float] = clock_s,
     ) -> KernelRegistry:
@@ -96,6 +99,7 @@ class KernelRegistry:
             replica_settings: who this gateway is among those on the same buckets.
             sealer: signs the journals; None = they are not signed.
             keeping: how they are kept.
+            index_pause_s: so long after a cell its journal is indexed; None = by searches only.
             now: the time, aware.
             lease_clock: seconds; nobody may set it.
 
@@ -126,7 +130,14 @@ class KernelRegistry:
             ),
             manifests=ManifestCache(max_bytes=settings.manifest_bytes),
             history=InputHistory(max_characters=settings.history_characters),
-            recorder=CellRecorder(store, stack.records, now, sealer, keeping),
+            recorder=CellRecorder(
+                store,
+                stack.records,
+                now,
+                sealer,
+                keeping,
+                Indexing(TrailIndex(store, stack.records), pause_s=index_pause_s),
+            ),
             settings=settings,
             now=now,
             pythons=pythons or {},
@@ -322,8 +333,13 @@ class KernelRegistry:
         return self._services.recorder.opened(kernel_id)
 
     @property
+    def stack(self) -> Stack:
+        """Names of buckets and functions."""
+        return self._services.stack
+
+    @property
     def recorder(self) -> CellRecorder:
-        """The journals of this gateway's kernels."""
+        """The audit trail of all kernels."""
         return self._services.recorder
 
     def waiting(self, environment: Environment) -> int:
