@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 CLOSE_S = 2.5
 """What each part but the local service gets to close in; all of it ends within 5 s."""
+INDEX_PAUSE_S = 10.0
+"""So long after a cell the index of journals is written, for all the cells since then at once."""
 
 
 class Gateway:
@@ -257,6 +259,7 @@ async def _kernels(
         pythons=await versions_of(settings.environments.values()),
         sealer=sealer,
         keeping=keeping,
+        index_pause_s=INDEX_PAUSE_S,
         replica_settings=ReplicaSettings(
             replica_id=own_replica_id(settings.state_dir),
             url=settings.replica_url,

@@ -152,13 +152,12 @@ async def _gc(options: argparse.Namespace, extra: list[str]) -> int:
 async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
     from kernel_gateway.web import trail_command as trails
 
+    if options.action in {"list", "reindex"}:
+        return await _trails(options)
     if options.action == "export":
-        output: Path = options.output or Path(f"{options.kernel}.ipynb")
+        export = trails.prepared_export(options)
         async with _some_gateway(options) as endpoint:
-            text = await asyncio.to_thread(
-                trails.export, endpoint, options.kernel, output, with_blobs=options.with_blobs
-            )
-        print(text)  # noqa: T201
+            print(await asyncio.to_thread(export, endpoint))  # noqa: T201
         return 0
     if options.action == "remove-content":
         async with _some_gateway(options) as endpoint:
@@ -225,6 +224,23 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
         replays.write_report(options.report, found, rules, report)
     print(replays.as_json(found) if options.json else replays.shown(found))  # noqa: T201
     return replays.exit_code(found.standings, options.fail_on)
+
+
+async def _trails(options: argparse.Namespace) -> int:
+    from kernel_gateway.audit.trail_query import TrailQuery
+    from kernel_gateway.settings_trail_options import given_filters
+    from kernel_gateway.web import trails_command as trails
+
+    given = given_filters(options) if options.action == "list" else {}
+    # What is wrong is said before any gateway is started.
+    TrailQuery.of_text(given)
+    async with _some_gateway(options) as endpoint:
+        if options.action == "list":
+            text = await asyncio.to_thread(trails.find, endpoint, given, as_json=options.json)
+        else:
+            text = await asyncio.to_thread(trails.reindex, endpoint)
+    print(text)  # noqa: T201
+    return 0
 
 
 async def _keys(options: argparse.Namespace, extra: list[str]) -> int:

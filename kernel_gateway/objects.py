@@ -24,7 +24,7 @@ from kernel_gateway import aws
 from kernel_gateway.config import Deployment
 from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
 from kernel_gateway.retention import ObjectLock
-from lambda_kernel.storage.s3_requests import ListedObject, Request, S3Errors, S3Requests
+from lambda_kernel.storage.s3_requests import ListedObject, Page, Request, S3Errors, S3Requests
 
 CONNECTIONS = 16
 READ_TIMEOUT_S = 30.0
@@ -90,8 +90,11 @@ class ObjectStore(Protocol):
     def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""
 
-    def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
-        """Yield what is under ``prefix``, in the order of the keys."""
+    def entries(self, bucket: str, prefix: str, *, after: str = "") -> AsyncIterator[ListedObject]:
+        """Yield what is under ``prefix`` and behind the key ``after``, in the order of the keys."""
+
+    def folders(self, bucket: str, prefix: str) -> AsyncIterator[str]:
+        """Yield the names of the folders directly under ``prefix``, which ends with ``/``."""
 
 
 class S3ObjectStore:
@@ -215,18 +218,19 @@ class S3ObjectStore:
         async for entry in self.entries(bucket, prefix):
             yield entry.key
 
-    async def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
-        """Yield what is under ``prefix``, in the order of the keys."""
-        token: str | None = None
-        while True:
-            page = await self._call(
-                functools.partial(self._requests.page, bucket, prefix, token=token), prefix
-            )
+    async def entries(
+        self, bucket: str, prefix: str, *, after: str = ""
+    ) -> AsyncIterator[ListedObject]:
+        """Yield what is under ``prefix`` and behind the key ``after``, in the order of the keys."""
+        async for page in self._pages(bucket, prefix, after=after):
             for listed in page.objects:
                 yield listed
-            token = page.next_token
-            if token is None:
-                return
+
+    async def folders(self, bucket: str, prefix: str) -> AsyncIterator[str]:
+        """Yield the names of the folders directly under ``prefix``, which ends with ``/``."""
+        async for page in self._pages(bucket, prefix, delimiter="/"):
+            for folder in page.folders:
+                yield folder.removeprefix(prefix).rstrip("/")
 
     async def can_lock(self, bucket: str) -> bool:
         """Return whether a bucket can hold Object Lock (raises StorageError)."""
@@ -249,6 +253,18 @@ class S3ObjectStore:
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._requests.close()
         self._client.close()
+
+    async def _pages(self, bucket: str, prefix: str, **bounds: str) -> AsyncIterator[Page]:
+        token: str | None = None
+        while True:
+            page = await self._call(
+                functools.partial(self._requests.page, bucket, prefix, token=token, **bounds),
+                prefix,
+            )
+            yield page
+            token = page.next_token
+            if token is None:
+                return
 
     async def _send(self, request: Request) -> tuple[BaseHTTPResponse, bytes]:
         return await self._call(functools.partial(self._requests.body, request), request.name)
@@ -341,10 +357,14 @@ class MemoryObjectStore:
             if name == bucket and key.startswith(prefix):
                 yield key
 
-    async def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
-        """Yield what is under ``prefix``, in the order of the keys."""
+    async def entries(
+        self, bucket: str, prefix: str, *, after: str = ""
+    ) -> AsyncIterator[ListedObject]:
+        """Yield what is under ``prefix`` and behind the key ``after``, in the order of the keys."""
         for name, key in sorted(self.objects):
-            if name == bucket and key.startswith(prefix) and (name, key) in self.objects:
+            if name != bucket or not key.startswith(prefix) or key <= after:
+                continue
+            if (name, key) in self.objects:
                 modified = self.modified.get((name, key), 0.0)
                 body = self.objects[name, key]
                 yield ListedObject(
@@ -353,6 +373,16 @@ class MemoryObjectStore:
                     size_bytes=len(body),
                     last_modified=modified,
                 )
+
+    async def folders(self, bucket: str, prefix: str) -> AsyncIterator[str]:
+        """Yield the names of the folders directly under ``prefix``, which ends with ``/``."""
+        names = {
+            key.removeprefix(prefix).partition("/")[0]
+            for name, key in self.objects
+            if name == bucket and key.startswith(prefix) and "/" in key.removeprefix(prefix)
+        }
+        for name in sorted(names):
+            yield name
 
     @staticmethod
     def _etag(body: bytes) -> str:

@@ -89,6 +89,7 @@ class Expiry:
                     continue
                 for each in _entries_last(objects):
                     await self._store.erase(self._bucket, each.key)
+                await self._forget(kernel_id)
             found.kernel_ids.append(kernel_id)
             found.size_bytes += sum(each.size_bytes for each in objects)
         return found
@@ -115,6 +116,13 @@ class Expiry:
             if await self._store.locked_until(self._bucket, each.key) is not None:
                 return True
         return False
+
+    async def _forget(self, kernel_id: str) -> None:
+        """Delete what searches know of a journal."""
+        prefix = keys.trail_index_prefix(kernel_id)
+        known = [key async for key in self._store.list(self._bucket, prefix)]
+        for key in known:
+            await self._store.erase(self._bucket, key)
 
     async def _bury(self, kernel_id: str) -> None:
         """Leave a tombstone; a second one, after a crash, is the first."""

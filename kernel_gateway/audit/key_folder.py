@@ -10,6 +10,7 @@ from pathlib import Path
 
 from securesystemslib.signer import AWSSigner, CryptoSigner, Key, Signer
 
+from kernel_gateway.audit.envelopes import PAYLOAD_TYPE
 from kernel_gateway.audit.signing import EntrySealer, key_of, sealed
 from kernel_gateway.errors import ConfigError
 
@@ -32,9 +33,9 @@ class KeyFolder:
         self._signer: Signer | None = None
         self._read_ns = -1
 
-    async def seal(self, payload: bytes) -> bytes:
+    async def seal(self, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
         """Return the envelope around ``payload``, signed with the key that is there now."""
-        return sealed(payload, self.signer())
+        return sealed(payload, self.signer(), payload_type)
 
     def signer(self) -> Signer:
         """Return the key that signs, which is made where there is none.

@@ -34,6 +34,7 @@ from kernel_gateway.audit.later_events import (
     removal_text,
 )
 from kernel_gateway.audit.notebook_reading import MISSING
+from kernel_gateway.audit.provenance import statement
 from kernel_gateway.audit.stored_outputs import Said
 from kernel_gateway.audit.view import plain_text, shown_outputs
 
@@ -86,6 +87,22 @@ async def trail_chunks(journal: Journal) -> AsyncIterator[str]:
         yield ",\n" + json.dumps(_markdown("incomplete", _incomplete(missing)))
     rest = json.dumps(_ending(first, last))
     yield "\n], " + rest[1:]
+
+
+async def statements(journal: Journal, workspaces: str) -> AsyncIterator[bytes]:
+    """Yield what a whole journal states of each cell, JSON; see `provenance.statement`.
+
+    Args:
+        journal: whose cells.
+        workspaces: the bucket of the users' files.
+
+    Raises:
+        StorageError: S3 does not answer, or something is missing there.
+    """
+    async for group in groups(journal, await journal.open()):
+        made = await asyncio.to_thread(statement, group, workspaces)
+        if made is not None:
+            yield json.dumps(made, separators=(",", ":")).encode("ascii")
 
 
 async def groups(journal: Journal, last_number: int) -> AsyncGenerator[list[SignedEntry], None]:

@@ -25,15 +25,18 @@ from kernel_gateway.audit.chain import (
 )
 from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.facts import StartFacts
+from kernel_gateway.audit.indexing import Indexing
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.audit.later_events import ContentRemoved
 from kernel_gateway.audit.references import BlobShelf
 from kernel_gateway.audit.removal import Removable, remove
 from kernel_gateway.audit.shelf import TrailShelf
+from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError, StorageError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
+from kernel_gateway.kernels.finished import FinishedCell
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
 from kernel_gateway.kernels.unrecorded import Gaps
@@ -62,6 +65,11 @@ class CellRecorder:
         now: the time, aware.
         sealer: signs entries; None = they are not signed.
         keeping: how entries are kept.
+
+    Attributes:
+        sealer: as it was given.
+        watchers: are told when a cell's end is in the journal.
+        indexing: is told of journals that have grown.
     """
 
     def __init__(
@@ -71,11 +79,12 @@ class CellRecorder:
         now: Callable[[], datetime],
         sealer: Sealer | None = None,
         keeping: Keeping | None = None,
+        indexing: Indexing | None = None,
     ) -> None:
         self._store = store
         self._bucket = bucket
         self._now = now
-        self._sealer = sealer
+        self.sealer = sealer
         self._keeping = keeping or Keeping()
         self._gaps = Gaps()
         self._shelf = TrailShelf(store, bucket)
@@ -83,6 +92,8 @@ class CellRecorder:
         self._tasks: set[asyncio.Task[None]] = set()
         self._references = BlobShelf(store, bucket, self._keeping.lock)
         self._watch = Watch()
+        self.watchers: list[Callable[[FinishedCell], object]] = []
+        self.indexing = indexing or Indexing(TrailIndex(store, bucket), pause_s=None)
 
     def journal(self, kernel_id: str, *, is_new: bool = False) -> Journal:
         """Return the journal of a kernel; ``is_new``: nobody has written to it."""
@@ -99,7 +110,7 @@ class CellRecorder:
             self._bucket,
             kernel_id,
             is_new=is_new,
-            sealer=self._sealer,
+            sealer=self.sealer,
             keeping=self._keeping,
         )
 
@@ -174,10 +185,13 @@ class CellRecorder:
             on_written: called then.
         """
         event = self._finished(record, invocation.request_id, settled, said, timings_ms)
+        stamp = self._stamp(record)
+        count, is_cell = invocation.execution_count, invocation.kind == "execute"
 
         def written(number: int) -> None:
             said.move_to_journal(number)
             on_written()
+            self._tell(FinishedCell.of(record, event, count, number, stamp["time"]), is_cell)
 
         self._add(record, event, written)
         granted = self._watch.after(record.kernel_id, event)
@@ -196,8 +210,11 @@ class CellRecorder:
         outputs = replace(event.outputs, is_complete=False)
         status = event.status if settled.committed else "lost"
         event = replace(event, outputs=outputs, status=status)
-        await self.journal(record.kernel_id).append(event, **self._stamp(record))
-        self._shelf.changed(record.kernel_id)
+        journal, stamp = self.journal(record.kernel_id), self._stamp(record)
+        await journal.append(event, **stamp)
+        self._grew(record.kernel_id)
+        number, count = journal.number or 0, started.execution_count
+        self._tell(FinishedCell.of(record, event, count, number, stamp["time"]), started.is_cell)
 
     def interrupted(self, record: KernelRecord, invocation: Invocation) -> None:
         """Record that somebody asked to interrupt a cell."""
@@ -256,11 +273,19 @@ class CellRecorder:
                 return None
         return None
 
+    async def flush(self) -> None:
+        """Try to write all that was added; what fails is logged, and tried again later."""
+        waiting = [
+            (kernel_id, each) for kernel_id, each in self._journals.items() if each.is_waiting
+        ]
+        await asyncio.gather(*(self._flush(each, kernel_id) for kernel_id, each in waiting))
+
     async def close(self) -> None:
         """Wait until all that was added was tried to be written."""
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._references.close()
+        self.indexing.close()
         await self._shelf.close()
 
     async def _flush(self, journal: Journal, kernel_id: str) -> None:
@@ -270,7 +295,16 @@ class CellRecorder:
             # It is tried again before the kernel's next cell, which is refused if that fails too.
             logger.exception("the journal was not written", extra={"kernel_id": kernel_id})
         else:
-            self._shelf.changed(kernel_id)
+            self._grew(kernel_id)
+
+    def _grew(self, kernel_id: str) -> None:
+        self._shelf.changed(kernel_id)
+        self.indexing.note(kernel_id)
+
+    def _tell(self, cell: FinishedCell, is_cell: bool) -> None:
+        # Later: what a watcher does is no concern of the journal.
+        for watcher in self.watchers if is_cell else ():
+            asyncio.get_running_loop().call_soon(watcher, cell)
 
     async def _close_gap(self, journal: Journal, record: KernelRecord) -> None:
         gap = self._gaps.find(record.kernel_id)

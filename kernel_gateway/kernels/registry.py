@@ -10,7 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.indexing import Indexing
 from kernel_gateway.audit.keeping import Keeping
+from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
 from kernel_gateway.environments.environment import Environment
@@ -52,12 +54,13 @@ class KernelRegistry:
     """The kernels by id. Ownership is checked by the caller (`identity.may_see`, `may_execute`).
 
     Attributes:
+        services: what its kernels share.
         ended: kernels that this gateway had.
         on_moved: called with a kernel that another gateway has taken over, once it has stopped.
     """
 
     def __init__(self, services: KernelServices, environments: Mapping[str, Environment]) -> None:
-        self._services = services
+        self.services = services
         self._environments = environments
         self._directory = Directory(services, environments)
         self.on_moved: Callable[[LambdaKernel], object] = lambda kernel: None
@@ -78,6 +81,7 @@ class KernelRegistry:
         replica_settings: ReplicaSettings | None = None,
         sealer: Sealer | None = None,
         keeping: Keeping | None = None,
+        index_pause_s: float | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lease_clock: Callable[[], float] = clock_s,
     ) -> KernelRegistry:
@@ -95,6 +99,7 @@ class KernelRegistry:
             replica_settings: who this gateway is among those on the same buckets.
             sealer: signs the journals; None = they are not signed.
             keeping: how they are kept.
+            index_pause_s: so long after a cell its journal is indexed; None = by searches only.
             now: the time, aware.
             lease_clock: seconds; nobody may set it.
 
@@ -125,7 +130,14 @@ class KernelRegistry:
             ),
             manifests=ManifestCache(max_bytes=settings.manifest_bytes),
             history=InputHistory(max_characters=settings.history_characters),
-            recorder=CellRecorder(store, stack.records, now, sealer, keeping),
+            recorder=CellRecorder(
+                store,
+                stack.records,
+                now,
+                sealer,
+                keeping,
+                Indexing(TrailIndex(store, stack.records), pause_s=index_pause_s),
+            ),
             settings=settings,
             now=now,
             pythons=pythons or {},
@@ -138,7 +150,7 @@ class KernelRegistry:
 
     async def close(self) -> None:
         """Stop what runs; the records stay, so that the next gateway finds its kernels."""
-        services = self._services
+        services = self.services
         await self._directory.close()
         stopping = [asyncio.ensure_future(kernel.suspend()) for kernel in self.all()]
         tasks = [*stopping, *services.tasks, *services.settling.values()]
@@ -222,16 +234,16 @@ class KernelRegistry:
             owner=owner.as_owner,
             options=options,
             workdir_name=workdir_name or uuid.uuid4().hex,
-            created=utc_text(self._services.now()),
+            created=utc_text(self.services.now()),
             floor_seq=floor_seq,
             origin=None if found is None else found.origin,
-            holder=await self._services.replica.ready(),
+            holder=await self.services.replica.ready(),
             seeds=dict(recorded_seeds),
         )
-        etag = await self._services.records.create(record)
+        etag = await self.services.records.create(record)
         if found is not None:
             await self._hold(record, found)
-            self._services.manifests.put(kernel_id, found.origin.head, found.stored)
+            self.services.manifests.put(kernel_id, found.origin.head, found.stored)
         return self._directory.add(record, etag, environment, is_new=True)
 
     def source_of(self, owner: Identity, options: KernelOptions) -> LambdaKernel | None:
@@ -273,7 +285,7 @@ class KernelRegistry:
             NotFound: there is none.
             StorageError: S3 does not answer.
         """
-        await self._services.replica.check()
+        await self.services.replica.check()
         return await self._directory.find(kernel_id)
 
     async def reach(self, found: LambdaKernel, *, takes: bool) -> LambdaKernel:
@@ -296,7 +308,7 @@ class KernelRegistry:
         if kernel.is_held:
             return kernel
         holder = kernel.record.holder
-        if holder is not None and (sighting := await self._services.replica.sight(holder)):
+        if holder is not None and (sighting := await self.services.replica.sight(holder)):
             raise HeldElsewhere(
                 holder,
                 replica_id=sighting.lease.replica_id,
@@ -318,7 +330,7 @@ class KernelRegistry:
         """
         kernel = self.get(kernel_id)
         await kernel.hold()
-        await self._services.records.delete(kernel_id)
+        await self.services.records.delete(kernel_id)
         # A second request may have been faster meanwhile.
         if self._directory.kernels.pop(kernel_id, None) is not None:
             ended = EndedKernel(kernel_id=kernel_id, owner=kernel.owner, reason=reason)
@@ -335,18 +347,8 @@ class KernelRegistry:
 
     def waiting(self, environment: Environment) -> int:
         """Return how many cells of this environment wait for a free container."""
-        function_name = self._services.stack.function_name(environment.id)
-        return self._services.dispatcher.gate(function_name).waiting
-
-    @property
-    def services(self) -> KernelServices:
-        """What its kernels share."""
-        return self._services
-
-    @property
-    def replica(self) -> Replica:
-        """This gateway among those on the same buckets."""
-        return self._services.replica
+        function_name = self.services.stack.function_name(environment.id)
+        return self.services.dispatcher.gate(function_name).waiting
 
     def _in_use(self) -> bool:
         return any(
@@ -360,8 +362,8 @@ class KernelRegistry:
             # What stands there from now on is what its record says, when it is looked at.
             self._directory.add(kernel.record, kernel.etag, kernel.environment, is_new=False)
             task = asyncio.get_running_loop().create_task(self._left(kernel))
-            self._services.tasks.add(task)
-            task.add_done_callback(self._services.tasks.discard)
+            self.services.tasks.add(task)
+            task.add_done_callback(self.services.tasks.discard)
 
     async def _left(self, kernel: LambdaKernel) -> None:
         await kernel.suspend(is_moved=True)
@@ -388,11 +390,11 @@ class KernelRegistry:
         try:
             await self._chain(scope, found.origin.kernel_id).stored_at(found.origin.head.seq)
         except NotFound as gone:
-            await self._services.records.delete(record.kernel_id)
+            await self.services.records.delete(record.kernel_id)
             raise BadRequest(f"{FROM}: the cell has just expired") from gone
 
     def _chain(self, scope: Scope, kernel_id: str) -> Chain:
-        services = self._services
+        services = self.services
         return Chain(
             store=services.store, bucket=services.stack.state, scope=scope, kernel_id=kernel_id
         )

@@ -6,16 +6,18 @@ Also of a kernel that has ended: whose it was, its journal says.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kernel_gateway.audit import removal
 from kernel_gateway.audit.chain import CellFinished, session_of
+from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.later_events import ContentRemoved
+from kernel_gateway.audit.provenance import PAYLOAD_TYPE
 from kernel_gateway.audit.references import blobs_of
-from kernel_gateway.audit.trail import trail_chunks
+from kernel_gateway.audit.trail import statements, trail_chunks
 from kernel_gateway.errors import BadRequest, Conflict, Forbidden, GatewayError, NotFound
 from kernel_gateway.kernels.identity import Identity, may_see
 from kernel_gateway.kernels.state import ExecutionState
@@ -68,6 +70,22 @@ class JournalHandler(GatewayHandler):
         if not (is_theirs or self.identity.admin):
             raise unknown
         return journal
+
+    async def _send(self, chunks: AsyncIterator[str], name: str, *, content_type: str) -> None:
+        """Send a file as it is made; one that ends early is seen to be cut."""
+        self.set_header("Content-Type", content_type)
+        self.set_header("Content-Disposition", f'attachment; filename="{name}"')
+        try:
+            async for chunk in chunks:
+                self.write(chunk)
+                await self.flush()
+        except GatewayError:
+            stream = getattr(self.request.connection, "stream", None)
+            if self._headers_written and stream is not None:
+                # An answer that ends in order would be taken for all of it.
+                stream.close()
+            raise
+        self.finish(set_content_type=content_type)
 
 
 class TrailContentHandler(JournalHandler):
@@ -136,19 +154,30 @@ class TrailHandler(JournalHandler):
     async def get(self, kernel_id: str) -> None:
         """Send it, one cell at a time."""
         journal = await self._journal(kernel_id)
-        self.set_header("Content-Type", "application/x-ipynb+json")
-        self.set_header("Content-Disposition", f'attachment; filename="{kernel_id}.ipynb"')
-        try:
-            async for chunk in trail_chunks(journal):
-                self.write(chunk)
-                await self.flush()
-        except GatewayError:
-            stream = getattr(self.request.connection, "stream", None)
-            if self._headers_written and stream is not None:
-                # An answer that ends in order would be taken for a whole trail.
-                stream.close()
-            raise
-        self.finish(set_content_type="application/x-ipynb+json")
+        await self._send(
+            trail_chunks(journal), f"{kernel_id}.ipynb", content_type="application/x-ipynb+json"
+        )
+
+
+class StatementsHandler(JournalHandler):
+    """The trail as one in-toto Statement per cell."""
+
+    @endpoint
+    async def get(self, kernel_id: str) -> None:
+        """Send one a line, in a signed envelope where that is asked for."""
+        is_signed = self.get_query_argument("signed", "false")
+        if is_signed not in {"true", "false"}:
+            raise BadRequest("signed: must be true or false")
+        sealer = self.registry.services.recorder.sealer
+        if is_signed == "true" and sealer is None:
+            raise Conflict("signed: this gateway has no key; ask without it")
+        journal = await self._journal(kernel_id)
+        made = statements(journal, self.registry.services.stack.workspaces)
+        await self._send(
+            _lines(made, sealer if is_signed == "true" else None),
+            f"{kernel_id}.intoto.jsonl",
+            content_type="application/x-ndjson",
+        )
 
 
 class TrailHeadHandler(JournalHandler):
@@ -181,3 +210,9 @@ class TrailBlobHandler(JournalHandler):
             raise NotFound(f"entry {number} names no such object")
         self.set_header("ETag", f'"{digest}"')
         self.finish(await journal.blob(digest), set_content_type="application/json")
+
+
+async def _lines(made: AsyncIterator[bytes], sealer: Sealer | None) -> AsyncIterator[str]:
+    async for each in made:
+        line = each if sealer is None else await sealer.seal(each, PAYLOAD_TYPE)
+        yield line.decode("ascii") + "\n"

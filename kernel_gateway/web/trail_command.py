@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
@@ -35,7 +37,7 @@ from kernel_gateway.audit.verifying import (
 )
 from kernel_gateway.audit.view import BLOB_FOLDER, blob_reference
 from kernel_gateway.client.endpoint import ApiError, Endpoint
-from kernel_gateway.errors import ConfigError
+from kernel_gateway.errors import BadRequest, ConfigError
 from kernel_gateway.web.cells_command import harmless
 from kernel_gateway.web.rest_client import RestClient
 from lambda_kernel.contract.schema import InvalidField
@@ -43,6 +45,40 @@ from lambda_kernel.contract.schema import InvalidField
 LONG_S = 3600.0
 SHOWN_PROBLEMS = 20
 DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def prepared_export(options: argparse.Namespace) -> Callable[[Endpoint], str]:
+    """Return what ``trail export`` does on a gateway, and then says.
+
+    Raises:
+        BadRequest: options do not go together.
+    """
+    kernel_id: str = options.kernel
+    if options.format == "ipynb":
+        if options.sign:
+            raise BadRequest("--sign: a notebook holds signed entries; it is for --format intoto")
+        output = options.output or Path(f"{kernel_id}.ipynb")
+        return partial(export, kernel_id=kernel_id, output=output, with_blobs=options.with_blobs)
+    if options.with_blobs:
+        raise BadRequest("--with-blobs: statements name outputs by digest; it is for notebooks")
+    output = options.output or Path(f"{kernel_id}.intoto.jsonl")
+    return partial(export_statements, kernel_id=kernel_id, output=output, is_signed=options.sign)
+
+
+def export_statements(endpoint: Endpoint, kernel_id: str, output: Path, *, is_signed: bool) -> str:
+    """Write what a kernel's trail states of each cell to a file, and return what to say.
+
+    Raises:
+        ApiError: the gateway refused, or they ended early.
+        ConfigError: the file cannot be written.
+    """
+    client = RestClient(endpoint, timeout_s=LONG_S)
+    signed = "?signed=true" if is_signed else ""
+    try:
+        _download(client, f"{_trail(kernel_id)}.intoto.jsonl{signed}", output)
+    except OSError as problem:
+        raise ConfigError(f"{output}: {problem.strerror}") from problem
+    return f"wrote {output}"
 
 
 def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool) -> str:

@@ -9,6 +9,8 @@ from lambda_kernel.contract.scope import Scope
 
 SEQ_DIGITS = 10
 JOURNAL_DIGITS = 8
+SEGMENT_DIGITS = 6
+TRAIL_INDEX_PREFIX = "trail-index/"
 DAY_DIGITS = 6
 AUDIT_PREFIX = "audit/"
 """Of all journals in the records bucket."""
@@ -191,6 +193,16 @@ def audit_blob_key(kernel_id: str, digest: str) -> str:
 def tombstone_key(kernel_id: str, head: str) -> str:
     """Return the key of what is left of a journal that was deleted, by its last digest."""
     return f"{AUDIT_PREFIX}tombstones/{kernel_id}/{head}.json"
+
+
+def trail_index_prefix(kernel_id: str) -> str:
+    """Return the prefix of the index of a kernel's journal, with ``/``."""
+    return f"{TRAIL_INDEX_PREFIX}{kernel_id}/"
+
+
+def trail_index_key(kernel_id: str, segment: int) -> str:
+    """Return the key of what is indexed of a segment, from 0, of a kernel's journal."""
+    return f"{trail_index_prefix(kernel_id)}{segment:0{SEGMENT_DIGITS}d}.json"
 
 
 def replica_lease_key(lease_id: str) -> str:

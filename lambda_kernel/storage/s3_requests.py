@@ -76,9 +76,13 @@ class ListedObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A part of a listing, and what the next part is asked for with; None = it was the last."""
+    """A part of a listing, and what the next part is asked for with; None = it was the last.
+
+    ``folders`` are the prefixes that end with the delimiter, where one was asked for.
+    """
 
     objects: Sequence[ListedObject]
+    folders: Sequence[str]
     next_token: str | None
 
 
@@ -182,22 +186,33 @@ class S3Requests:
         except HTTPError as error:
             raise self._silence(request, error) from error
 
-    def page(self, bucket: str, prefix: str, *, after: str = "", token: str | None = None) -> Page:
+    def page(
+        self,
+        bucket: str,
+        prefix: str,
+        *,
+        after: str = "",
+        delimiter: str = "",
+        token: str | None = None,
+    ) -> Page:
         """Return a part of what is under ``prefix``, in key order (raises as ``send``).
 
         Args:
             bucket: which bucket.
             prefix: how the keys begin.
             after: keys up to this one are left out.
+            delimiter: keys that have it behind the prefix are told as one folder each.
             token: that of the part before; None = the first.
         """
         query = {"list-type": "2", "prefix": prefix}
         query |= {"start-after": after} if after else {}
+        query |= {"delimiter": delimiter} if delimiter else {}
         query |= {} if token is None else {"continuation-token": token}
         found = self.xml(self.body(Request(method="GET", bucket=bucket, query=query))[1])
         is_cut = found.findtext("IsTruncated") == "true"
         return Page(
             objects=tuple(map(_listed, found.iter("Contents"))),
+            folders=tuple(each.findtext("Prefix", "") for each in found.iter("CommonPrefixes")),
             next_token=found.findtext("NextContinuationToken", "") if is_cut else None,
         )
 

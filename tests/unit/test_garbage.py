@@ -44,8 +44,10 @@ class RacingStore(MemoryObjectStore):
         if self.deleted is not None:
             self.deleted.set()
 
-    async def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
-        async for entry in super().entries(bucket, prefix):
+    async def entries(
+        self, bucket: str, prefix: str, *, after: str = ""
+    ) -> AsyncIterator[ListedObject]:
+        async for entry in super().entries(bucket, prefix, after=after):
             if self.act is not None and self.word in entry.key:
                 act, self.act = self.act, None
                 await act()

@@ -180,7 +180,7 @@ async def test_what_was_stored_before_an_error_is_no_conflict_when_it_is_signed_
     class SignsAnew:
         count = 0
 
-        async def seal(self, payload: bytes) -> bytes:
+        async def seal(self, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
             self.count += 1
             signature = {"keyid": "k", "sig": str(self.count)}
             data = Envelope(

@@ -17,6 +17,8 @@ from kernel_gateway.audit.envelopes import Envelope
 from kernel_gateway.audit.expiry import Expired, Expiry
 from kernel_gateway.audit.key_folder import KeyFolder
 from kernel_gateway.audit.signing import check_signature
+from kernel_gateway.audit.trail_index import TrailIndex
+from kernel_gateway.audit.trail_query import TrailQuery
 from kernel_gateway.errors import StorageError
 from kernel_gateway.objects import MemoryObjectStore
 from kernel_gateway.retention import DAY_S, ObjectLock
@@ -104,6 +106,21 @@ async def test_a_journal_goes_whole_and_a_signed_tombstone_stays(tmp_path: Path)
     assert said["reason"] == "audit.retention_days = 30"
     last = Envelope.around(before[RECORDS, keys.journal_key(KERNEL_ID, len(EVENTS))])
     assert said["head"] == digest_of(last.payload_bytes)
+
+
+async def test_what_searches_know_of_a_journal_goes_with_it(tmp_path: Path) -> None:
+    clock, folder = Clock(), KeyFolder(tmp_path)
+    store = await a_store(clock, folder, KERNEL_ID, LIVE_ID)
+    index = TrailIndex(store, RECORDS)
+    await index.search(TrailQuery(), lambda start: True)
+    clock.time += 31 * DAY_S
+
+    await collect(store, clock, folder, live=[LIVE_ID])
+
+    indexed = [key for _, key in store.objects if key.startswith(keys.TRAIL_INDEX_PREFIX)]
+    assert indexed == [keys.trail_index_key(LIVE_ID, 0)]
+    left = (await index.search(TrailQuery(), lambda start: True)).cells
+    assert {cell.kernel_id for cell in left} == {LIVE_ID}
 
 
 async def test_a_journal_that_object_lock_holds_stays_whole(tmp_path: Path) -> None:
