@@ -148,6 +148,7 @@ class AsyncGateway:
                 if response.status_code >= 400:
                     await response.aread()
                     operations.check(response)
+                operations.check_stream(response)
                 async for line in response.aiter_lines():
                     with operations.understood(self.endpoint.url):
                         event = reader.feed(line)

@@ -147,6 +147,7 @@ class Gateway:
                 if response.status_code >= 400:
                     response.read()
                     operations.check(response)
+                operations.check_stream(response)
                 for line in response.iter_lines():
                     with operations.understood(self.endpoint.url):
                         event = reader.feed(line)

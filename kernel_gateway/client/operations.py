@@ -42,6 +42,7 @@ EVENTS_S = 45.0
 """Three heartbeats of the gateway."""
 
 UPLOAD_S = 3600.0
+EVENT_STREAM = "text/event-stream"
 REPLAYED_HEADER = "Idempotent-Replayed"
 
 
@@ -236,7 +237,7 @@ def execute(send: Send) -> Steps[Result]:
 
 def events_request(send: Send, last_number: int | None) -> Send:
     """Return the request for the events of an execution after this one."""
-    headers = {**send.headers, "Accept": "text/event-stream"}
+    headers = {**send.headers, "Accept": EVENT_STREAM}
     if last_number is not None:
         headers["Last-Event-ID"] = str(last_number)
     return replace(send, headers=headers, answer_s=EVENTS_S)
@@ -284,6 +285,15 @@ def check(response: httpx.Response) -> None:
     """Raise the ApiError that a refusal stands for."""
     if response.status_code >= 400:
         raise refusal(response.status_code, response.content, response.reason_phrase)
+
+
+def check_stream(response: httpx.Response) -> None:
+    """Raise ApiError where an answer is no stream of events: no gateway gave it."""
+    kind = response.headers.get("Content-Type", "")
+    if not kind.startswith(EVENT_STREAM):
+        raise ApiError(
+            f"{response.url} answers as no gateway does: {kind or 'no content type'!r:.80}"
+        )
 
 
 def json_of(response: httpx.Response) -> Any:
