@@ -190,6 +190,42 @@ async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
     return report.exit_code
 
 
+async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
+    from kernel_gateway.replay.rules import Rules
+    from kernel_gateway.web import replay_command as replays
+    from kernel_gateway.web import trail_command as trails
+
+    rules = Rules.load(options.rules)
+    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
+    file = Path(options.trail)
+    is_file = trails.is_file(file)
+    with TemporaryDirectory() as folder:
+        try:
+            report = await asyncio.to_thread(replays.verified, file, keys) if is_file else None
+            async with _some_gateway(options) as endpoint:
+                if report is None:
+                    file = Path(folder) / "trail.ipynb"
+                    await asyncio.to_thread(
+                        trails.export, endpoint, options.trail, file, with_blobs=False
+                    )
+                    report = await asyncio.to_thread(replays.verified, file, keys)
+                found = await asyncio.to_thread(
+                    replays.replay, endpoint, options, report, file, rules
+                )
+        except replays.ReplayEnded as ended:
+            _say(str(ended))
+            return ended.exit_code
+        except GatewayError as problem:
+            if isinstance(problem, ConfigError | BadRequest):
+                raise
+            _say(str(problem))
+            return replays.COULD_NOT_RUN
+    if options.report is not None:
+        replays.write_report(options.report, found, rules, report)
+    print(replays.as_json(found) if options.json else replays.shown(found))  # noqa: T201
+    return replays.exit_code(found.standings, options.fail_on)
+
+
 async def _trails(options: argparse.Namespace) -> int:
     from kernel_gateway.audit.trail_query import TrailQuery
     from kernel_gateway.settings_trail_options import given_filters
@@ -351,4 +387,5 @@ _COMMANDS = {
     "gc": _gc,
     "trail": _trail,
     "keys": _keys,
+    "replay": _replay,
 }

@@ -72,6 +72,9 @@ class ObjectStore(Protocol):
             PreconditionFailed: the condition does not hold.
         """
 
+    async def copy(self, bucket: str, key: str, target: str) -> None:
+        """Store what an object holds under another key of its bucket, too (raises NotFound)."""
+
     async def put_file(self, bucket: str, key: str, path: Path) -> None:
         """Store what is in a file, however large; whole or not at all."""
 
@@ -165,6 +168,13 @@ class S3ObjectStore:
         request = Request(method="PUT", bucket=bucket, key=key, headers=headers, body=body)
         answer, _ = await self._send(request)
         return answer.headers.get("ETag", "")
+
+    async def copy(self, bucket: str, key: str, target: str) -> None:
+        """Store what an object holds under another key of its bucket, too (raises NotFound)."""
+        source = {"Bucket": bucket, "Key": key}
+        await self._call(
+            lambda: self._client.copy_object(Bucket=bucket, Key=target, CopySource=source), key
+        )
 
     async def put_file(self, bucket: str, key: str, path: Path) -> None:
         """Store what is in a file, however large; whole or not at all."""
@@ -271,7 +281,7 @@ class S3ObjectStore:
 def translated(error: ClientError, key: str) -> NotFound | PreconditionFailed | StorageError:
     """Return the error of ours that boto3's ``error`` about ``key`` means."""
     code = error.response.get("Error", {}).get("Code", "")
-    if code in {"NoSuchKey", "404", "NotFound"}:
+    if code in {"NoSuchKey", "NoSuchVersion", "404", "NotFound"}:
         return NotFound(f"there is no object {key}")
     if code in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
         return PreconditionFailed(f"another writer holds {key}")
@@ -316,6 +326,10 @@ class MemoryObjectStore:
         if lock is not None:
             self.locked[bucket, key] = self.now() + lock.age.total_seconds()
         return self._etag(body)
+
+    async def copy(self, bucket: str, key: str, target: str) -> None:
+        """Store what an object holds under another key of its bucket, too (raises NotFound)."""
+        await self.put(bucket, target, (await self.get(bucket, key)).body)
 
     async def put_file(self, bucket: str, key: str, path: Path) -> None:
         """Store what is in a file."""

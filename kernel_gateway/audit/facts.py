@@ -27,6 +27,20 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DerivedFrom:
+    """The entry of another kernel's journal up to which a replay runs that kernel's cells again.
+
+    Attributes:
+        kernel_id: whose journal it is.
+        number, digest: of the entry.
+    """
+
+    kernel_id: str
+    number: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """What the kernel is.
 
@@ -36,6 +50,9 @@ class Session:
         created: when; ISO 8601, UTC.
         restarts: how often it was restarted.
         forked_from, forked_at: the kernel and commit that it began with, None for none.
+        prefix: of the workspaces bucket, which the working directory mirrors.
+        workdir_name: what the working directory is called.
+        derived_from: what it replays, None where it is no replay.
     """
 
     owner: Owner
@@ -48,6 +65,9 @@ class Session:
     restarts: int = 0
     forked_from: str | None = None
     forked_at: Head | None = None
+    prefix: str | None = None
+    workdir_name: str | None = None
+    derived_from: DerivedFrom | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,7 @@ class MixedKernelManager(AsyncMappingKernelManager):
                 kernel_spec_manager=self.kernel_spec_manager.lambda_specs,
             )
             found.publish_counts()
-            cell_events.publish(gateway.registry.recorder, self.parent)
+            cell_events.publish(gateway.registry.services.recorder, self.parent)
         return found
 
     def manager_of(self, kernel_id: str) -> LambdaKernelManager | None:

@@ -135,6 +135,9 @@ def _session(record: KernelRecord) -> Session:
         restarts=record.restarts,
         forked_from=None if origin is None else origin.kernel_id,
         forked_at=None if origin is None else origin.head,
+        prefix=options.prefix(record.owner),
+        workdir_name=record.workdir_name,
+        derived_from=None if options.replay is None else options.replay.derived_from,
     )
 
 

@@ -108,6 +108,7 @@ class Execution:
         *,
         timeout_s: float | None = None,
         caller: Caller | None = None,
+        metadata: dict[str, Any] | None = None,
         idempotency: Idempotency | None = None,
     ) -> Execution:
         """Ask ``kernel`` to execute; return what becomes of it.
@@ -117,12 +118,14 @@ class Execution:
             content: of the execute_request.
             timeout_s: the cell is interrupted when it has run for so long; None = never.
             caller: who asks.
+            metadata: of the execute_request.
             idempotency: its key, which the journal keeps.
         """
         header = new_header("execute_request", session="rest", username=kernel.owner.user)
         execution = cls(header["msg_id"], kernel, timeout_s)
         request = InMessage(
             header=header,
+            metadata=metadata or {},
             content={**content, "allow_stdin": False},
             caller=caller,
             idempotency=idempotency,

@@ -25,6 +25,7 @@ from kernel_gateway.web.execute_api import ExecuteHandler
 from kernel_gateway.web.garbage_api import GarbageHandler
 from kernel_gateway.web.kernels_api import KernelActionHandler, KernelHandler, KernelsHandler
 from kernel_gateway.web.outputs_api import OutputHandler
+from kernel_gateway.web.replay_api import ReplaysHandler
 from kernel_gateway.web.sessions_api import SessionHandler, SessionsHandler
 from kernel_gateway.web.status_api import EventsHandler, MetricsHandler, StatusHandler
 from kernel_gateway.web.trail_api import (
@@ -128,6 +129,7 @@ default_handlers = [
     (r"/api/sessions", SessionsHandler),
     (rf"/api/sessions/{SESSION_ID}", SessionHandler),
     (r"/api/workspaces/(?P<workspace>[^/]+)/files/(?P<path>.*)", WorkspaceFilesHandler),
+    (r"/api/replays", ReplaysHandler),
     (r"/api/garbage", GarbageHandler),
     (r"/metrics", MetricsHandler),
     (r"/.*", NotFoundHandler),

@@ -116,7 +116,7 @@ class GatewayServer(ServerApp):
         server.tornado_settings = {
             **server.tornado_settings,
             "kernel_registry": registry,
-            "forwarder": Forwarder(registry.replica),
+            "forwarder": Forwarder(registry.services.replica),
             "notebook_sessions": NotebookSessions(),
             "workspace_files": files,
             "log_function": _note_request,
@@ -132,7 +132,7 @@ class GatewayServer(ServerApp):
         registry.on_moved = LambdaWebsocketConnection.close_of
         server.initialize(argv=[], find_extensions=False)
         cast("LambdaKernelManager", server.kernel_manager).begin()
-        cell_events.publish(registry.recorder, server)
+        cell_events.publish(registry.services.recorder, server)
         return server
 
     @property

@@ -28,7 +28,9 @@ from lambda_kernel.contract.schema import InvalidField, decode
 MAX_REASON_CHARACTERS = 500
 
 
-class _TrailHandler(GatewayHandler):
+class JournalHandler(GatewayHandler):
+    """Base of handlers that read journals."""
+
     auth_resource = "kernels"
     _track_activity = False
 
@@ -44,7 +46,7 @@ class _TrailHandler(GatewayHandler):
         except NotFound as unknown:
             return await self._ended(kernel_id, unknown)
         if not kernel.is_held:
-            return self.registry.past_journal(kernel_id)
+            return self.registry.services.recorder.opened(kernel_id)
         await kernel.settle_past()
         # What a cell has just said is on its way there.
         await kernel.journal.flush()
@@ -57,7 +59,7 @@ class _TrailHandler(GatewayHandler):
             raise unknown from None
         if any(kernel.kernel_id == kernel_id for kernel in self.registry.all()):
             raise unknown
-        journal = self.registry.past_journal(kernel_id)
+        journal = self.registry.services.recorder.opened(kernel_id)
         if not await journal.open():
             raise unknown
         known = session_of((await journal.signed(1)).entry.event)
@@ -86,7 +88,7 @@ class _TrailHandler(GatewayHandler):
         self.finish(set_content_type=content_type)
 
 
-class TrailContentHandler(_TrailHandler):
+class TrailContentHandler(JournalHandler):
     """What cells have said, to be removed from the journal: for admins."""
 
     @endpoint
@@ -106,7 +108,7 @@ class TrailContentHandler(_TrailHandler):
             user=self.identity.user,
             agent=self.identity.agent,
         )
-        await self.registry.recorder.remove_content(
+        await self.registry.services.recorder.remove_content(
             kernel_id, journal, found, event if found.is_news else None, epoch=epoch
         )
         answer = {
@@ -145,7 +147,7 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
     return asked
 
 
-class TrailHandler(_TrailHandler):
+class TrailHandler(JournalHandler):
     """The trail as a notebook."""
 
     @endpoint
@@ -157,7 +159,7 @@ class TrailHandler(_TrailHandler):
         )
 
 
-class StatementsHandler(_TrailHandler):
+class StatementsHandler(JournalHandler):
     """The trail as one in-toto Statement per cell."""
 
     @endpoint
@@ -166,11 +168,11 @@ class StatementsHandler(_TrailHandler):
         is_signed = self.get_query_argument("signed", "false")
         if is_signed not in {"true", "false"}:
             raise BadRequest("signed: must be true or false")
-        sealer = self.registry.recorder.sealer
+        sealer = self.registry.services.recorder.sealer
         if is_signed == "true" and sealer is None:
             raise Conflict("signed: this gateway has no key; ask without it")
         journal = await self._journal(kernel_id)
-        made = statements(journal, self.registry.stack.workspaces)
+        made = statements(journal, self.registry.services.stack.workspaces)
         await self._send(
             _lines(made, sealer if is_signed == "true" else None),
             f"{kernel_id}.intoto.jsonl",
@@ -178,7 +180,7 @@ class StatementsHandler(_TrailHandler):
         )
 
 
-class TrailHeadHandler(_TrailHandler):
+class TrailHeadHandler(JournalHandler):
     """Where the journal ends."""
 
     @endpoint
@@ -190,7 +192,7 @@ class TrailHeadHandler(_TrailHandler):
         self.finish(json.dumps({"kernel_id": kernel_id, "number": number, "digest": digest}))
 
 
-class TrailBlobHandler(_TrailHandler):
+class TrailBlobHandler(JournalHandler):
     """All that a cell published, where a notebook only shows the beginning."""
 
     @endpoint

@@ -97,7 +97,7 @@ def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool
     client = RestClient(endpoint, timeout_s=LONG_S)
     try:
         _download(client, f"{_trail(kernel_id)}.ipynb", output)
-        read = read_trail(_bounded(output))
+        read = read_trail(bounded(output))
         count = _fetch_blobs(client, kernel_id, read, output.parent) if with_blobs else 0
     except OSError as problem:
         raise ConfigError(f"{output}: {problem.strerror}") from problem
@@ -137,7 +137,7 @@ def is_file(path: Path) -> bool:
 def verified_file(path: Path, keys: Mapping[str, Key]) -> Report:
     """Return what a file proves (raises ConfigError, NotATrail)."""
     try:
-        trail = read_trail(_bounded(path))
+        trail = read_trail(bounded(path))
         report = verify(trail, keys)
         _check_blobs(trail, path.parent, report)
     except OSError as problem:
@@ -303,7 +303,8 @@ def _blobs(cells: Iterable[TrailCell]) -> list[tuple[int, str]]:
     return found
 
 
-def _bounded(path: Path) -> bytes:
+def bounded(path: Path) -> bytes:
+    """Return what a file holds (raises NotATrail: too much; OSError)."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size > MAX_BYTES:
             raise NotATrail(f"is larger than the {MAX_BYTES:,} bytes that are read")

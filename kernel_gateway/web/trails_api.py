@@ -28,7 +28,7 @@ class TrailsHandler(GatewayHandler):
         arguments = self.request.query_arguments
         given = {name: self.get_query_argument(name) for name in arguments if name != "token"}
         query = TrailQuery.of_text(given)
-        recorder = self.registry.recorder
+        recorder = self.registry.services.recorder
         # What cells of this gateway have just said is on its way there.
         await recorder.flush()
         answer = await recorder.indexing.index.search(query, self._sees)
@@ -56,7 +56,7 @@ class TrailsIndexHandler(GatewayHandler):
     @endpoint
     async def post(self) -> None:
         """Make it anew from the journals, and say of how many entries."""
-        rebuilt = await self.registry.recorder.indexing.index.rebuild()
+        rebuilt = await self.registry.services.recorder.indexing.index.rebuild()
         model = {
             "kernels": rebuilt.kernels,
             "entries": rebuilt.entries,

@@ -101,6 +101,11 @@ def workspace_prefix(user: str, workspace: str, run: str | None = None) -> str:
     return base if run is None else f"{base}runs/{run}/"
 
 
+def replay_prefix(user: str, replay_id: str) -> str:
+    """Return the prefix of what a replay writes, and of its inputs, with ``/``."""
+    return f"users/{user}/.replays/{replay_id}/"
+
+
 def scope_prefix(scope: Scope) -> str:
     """Return the prefix of a scope in the state bucket, with ``/``."""
     return f"users/{scope.user}/{scope.hash}/"

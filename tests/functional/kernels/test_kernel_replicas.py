@@ -107,7 +107,7 @@ async def test_a_new_kernel_is_held_by_the_first_write_of_its_record(site: Site)
         site.world.store.objects[RECORDS, f"kernels/{client.kernel.kernel_id}.json"]
     )
 
-    assert stored["holder"] == site.a.replica.lease_id
+    assert stored["holder"] == site.a.services.replica.lease_id
     assert stored["epoch"] == 0
     puts = [key for key in site.world.store.put_keys if key.startswith("kernels/")]
     assert len(puts) == 1
@@ -130,7 +130,7 @@ async def test_a_lease_that_is_renewed_is_never_taken(site: Site) -> None:
         with pytest.raises(HeldElsewhere):
             await site.reached(client.kernel.kernel_id)
         site.wait(LEASE_S * 0.7)
-        await site.a.replica.keep_up()
+        await site.a.services.replica.keep_up()
 
 
 async def test_a_lease_that_expired_is_taken_with_a_higher_epoch(site: Site) -> None:
@@ -157,7 +157,7 @@ async def test_a_cell_of_a_gateway_that_lost_the_kernel_cannot_commit(site: Site
 
     later = await site.taken_over(client.kernel.kernel_id)
     site.b.get(client.kernel.kernel_id)
-    await site.a.replica.keep_up()
+    await site.a.services.replica.keep_up()
 
     reply = reply_of(await client.done(running))
     assert reply["ename"] == "KernelMoved"
@@ -259,8 +259,8 @@ async def test_idle_gateways_write_nothing_and_go_on_when_used_again(site: Site)
     before = list(site.world.store.put_keys)
     site.wait(LEASE_S * 100)
 
-    await site.a.replica.keep_up()
-    await site.b.replica.keep_up()
+    await site.a.services.replica.keep_up()
+    await site.b.services.replica.keep_up()
 
     assert site.world.store.put_keys == before
     assert reply_of(await site.world.attached(client.kernel).run("print a"))["status"] == "ok"
@@ -294,11 +294,11 @@ async def test_what_ends_a_session_needs_the_lease(site: Site, act: str) -> None
 
 async def test_who_watches_a_lease_hears_that_it_is_over(site: Site) -> None:
     await site.world.client()
-    lease_id = site.a.replica.lease_id
+    lease_id = site.a.services.replica.lease_id
     assert lease_id is not None
-    with site.b.replica.watching(lease_id) as over:
-        await site.b.replica.keep_up()
+    with site.b.services.replica.watching(lease_id) as over:
+        await site.b.services.replica.keep_up()
         assert not over.done()
         site.wait(LEASE_S)
-        await site.b.replica.keep_up()
+        await site.b.services.replica.keep_up()
         assert over.done()

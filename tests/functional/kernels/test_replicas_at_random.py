@@ -102,7 +102,7 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(name=names)
     def a_gateway_keeps_up(self, name: str) -> None:
-        self.run(self.registries[name].replica.keep_up())
+        self.run(self.registries[name].services.replica.keep_up())
 
     @rule(name=names, word=st.sampled_from(["print", "wait", "dies", "commits-and-dies"]))
     def a_cell_is_sent(self, name: str, word: str) -> None:

@@ -354,7 +354,7 @@ async def test_a_gateway_indexes_after_the_reply_and_a_killed_one_is_caught_up(
     ]  # fmt: skip
 
     # Another gateway, which indexes nothing by itself, finds what the index does not have.
-    registry.recorder.indexing.close()
+    registry.services.recorder.indexing.close()
     await client.run("print 2")
     await world.quiet()
     answer = await TrailIndex(world.store, "lkg-records").search(TrailQuery(), lambda start: True)
