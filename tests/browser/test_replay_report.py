@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page
 
 from kernel_gateway.replay import report as reports
 from tests.unit.replay.examples import SVG, display, error, pair, png, ran, report_of, stream
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
 
