@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from kernel_gateway.client.endpoint import Endpoint
-from kernel_gateway.errors import StartError
+from kernel_gateway.errors import ConfigError, StartError
 from kernel_gateway.lifelines import Lifelines
 from kernel_gateway.run_file import (
     RUN_FOLDER,
@@ -25,6 +25,7 @@ from kernel_gateway.run_file import (
 from kernel_gateway.settings import Settings
 
 if TYPE_CHECKING:
+    from kernel_gateway.audit.envelopes import Sealer
     from kernel_gateway.config import Deployment
     from kernel_gateway.garbage import GarbageCollector
     from kernel_gateway.kernels.registry import KernelRegistry
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 CLOSE_S = 2.5
 """What each part but the local service gets to close in; all of it ends within 5 s."""
+INDEX_PAUSE_S = 10.0
+"""So long after a cell the index of journals is written, for all the cells since then at once."""
 
 
 class Gateway:
@@ -87,8 +90,10 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
             await importing
         store = await asyncio.to_thread(_store, deployment)
         stack.callback(store.close)
-        registry = await _kernels(settings, deployment, store)
-        collector = _garbage_collector(settings, store, stack)
+        await _check_object_lock(settings, deployment, store)
+        sealer = await asyncio.to_thread(_sealer, settings)
+        registry = await _kernels(settings, deployment, store, sealer)
+        collector = _garbage_collector(settings, store, sealer, stack)
         server = await _server(settings, deployment, registry, collector, stack)
         # First of all, while clients are still connected: they are told what became of their cells.
         stack.push_async_callback(_closed_in_time, registry.close)
@@ -187,6 +192,7 @@ async def _local_service(
             log_level=settings.log_level,
             warm_count=settings.warm_count,
             idle_container_s=settings.idle_container_s,
+            locks_records=settings.audit.lock is not None,
         ),
         on_exit=on_exit,
     )
@@ -201,12 +207,29 @@ def _store(deployment: Deployment) -> S3ObjectStore:
     return S3ObjectStore.create(deployment)
 
 
+async def _check_object_lock(
+    settings: Settings, deployment: Deployment, store: S3ObjectStore
+) -> None:
+    bucket = deployment.stack.records
+    if settings.audit.lock is not None and not await store.can_lock(bucket):
+        raise ConfigError(
+            f"audit.object_lock: the bucket {bucket} was not made for Object Lock; make it anew "
+            "with it, or leave the option away"
+        )
+
+
+def _sealer(settings: Settings) -> Sealer:
+    from kernel_gateway.audit.key_folder import open_sealer
+
+    return open_sealer(settings.state_dir, settings.signing_key)
+
+
 def _garbage_collector(
-    settings: Settings, store: ObjectStore, stack: AsyncExitStack
+    settings: Settings, store: ObjectStore, sealer: Sealer, stack: AsyncExitStack
 ) -> GarbageCollector:
     from kernel_gateway.garbage import GarbageCollector
 
-    collector = GarbageCollector(store, settings.stack, settings.retention)
+    collector = GarbageCollector(store, settings.stack, settings.retention, sealer=sealer)
     if settings.garbage_interval_s:
         task = asyncio.create_task(collector.keep_collecting(settings.garbage_interval_s))
         stack.callback(task.cancel)
@@ -214,9 +237,9 @@ def _garbage_collector(
 
 
 async def _kernels(
-    settings: Settings, deployment: Deployment, store: ObjectStore
+    settings: Settings, deployment: Deployment, store: ObjectStore, sealer: Sealer
 ) -> KernelRegistry:
-    from kernel_gateway.audit.key_folder import open_sealer
+    from kernel_gateway.audit.keeping import open_keeping
     from kernel_gateway.dispatch.lambda_invoker import LambdaInvoker
     from kernel_gateway.environments.python_version import versions_of
     from kernel_gateway.kernels.lease import ReplicaSettings
@@ -225,7 +248,7 @@ async def _kernels(
 
     timeouts_s = {float(e.timeout_s) for e in settings.environments.values()}
     invoker = await asyncio.to_thread(LambdaInvoker.create, deployment, timeouts_s=timeouts_s)
-    sealer = await asyncio.to_thread(open_sealer, settings.state_dir, settings.signing_key)
+    keeping = await asyncio.to_thread(open_keeping, settings.state_dir, settings.audit)
     return await KernelRegistry.open(
         stack=deployment.stack,
         handler_digest=deployment.handler_digest,
@@ -235,6 +258,8 @@ async def _kernels(
         settings=KernelSettings(question_wait_s=settings.question_wait_s),
         pythons=await versions_of(settings.environments.values()),
         sealer=sealer,
+        keeping=keeping,
+        index_pause_s=INDEX_PAUSE_S,
         replica_settings=ReplicaSettings(
             replica_id=own_replica_id(settings.state_dir),
             url=settings.replica_url,

@@ -1,4 +1,7 @@
-"""boto3 clients; where an endpoint is given, nothing of the user's own AWS set-up applies."""
+"""boto3 clients and what else AWS is reached with.
+
+Where an endpoint is given, nothing of the user's own AWS set-up applies.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,10 @@ from typing import Any
 import boto3
 import botocore.session
 from botocore.config import Config
+from botocore.credentials import Credentials
+from botocore.utils import get_environ_proxies
+
+from kernel_gateway.errors import ConfigError
 
 
 def client(service: str, *, config: Config, endpoint_url: str | None, **arguments: Any) -> Any:
@@ -25,6 +32,42 @@ def client(service: str, *, config: Config, endpoint_url: str | None, **argument
     if own:
         config = config.merge(Config(proxies={}))
     return _session(own).client(service, config=config, endpoint_url=endpoint_url, **arguments)
+
+
+def credentials(
+    *, own: bool, access_key_id: str | None, secret_access_key: str | None
+) -> Credentials:
+    """Return what to sign with, which renews itself where it has to.
+
+    Args:
+        own: for a server of our own.
+        access_key_id: None = boto3's usual chain.
+        secret_access_key: belongs to it.
+
+    Raises:
+        ConfigError: there is nothing.
+    """
+    if access_key_id is not None:
+        return Credentials(access_key_id, secret_access_key)
+    found = _session(own).get_credentials()
+    if found is None:
+        raise ConfigError(
+            "there are no AWS credentials: give the gateway a role, or set AWS_PROFILE or "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    return found
+
+
+def ca_bundle(*, own: bool) -> str | None:
+    """Return the path of certificates to trust; None = botocore's."""
+    found: str | None = _session(own)._session.get_config_variable("ca_bundle")
+    return found
+
+
+def proxy_url(url: str) -> str | None:
+    """Return the proxy through which AWS's ``url`` is asked, None = straight."""
+    found: str | None = get_environ_proxies(url).get(url.partition(":")[0])
+    return found
 
 
 @functools.cache

@@ -152,11 +152,21 @@ async def _gc(options: argparse.Namespace, extra: list[str]) -> int:
 async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
     from kernel_gateway.web import trail_command as trails
 
+    if options.action in {"list", "reindex"}:
+        return await _trails(options)
     if options.action == "export":
-        output: Path = options.output or Path(f"{options.kernel}.ipynb")
+        export = trails.prepared_export(options)
+        async with _some_gateway(options) as endpoint:
+            print(await asyncio.to_thread(export, endpoint))  # noqa: T201
+        return 0
+    if options.action == "remove-content":
         async with _some_gateway(options) as endpoint:
             text = await asyncio.to_thread(
-                trails.export, endpoint, options.kernel, output, with_blobs=options.with_blobs
+                trails.remove_content,
+                endpoint,
+                options.kernel,
+                execution_count=options.cell,
+                reason=options.reason,
             )
         print(text)  # noqa: T201
         return 0
@@ -178,6 +188,59 @@ async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
                 await asyncio.to_thread(trails.against_journal, endpoint, report, kernel_id)
     print(trails.as_json(report) if options.json else trails.shown(report))  # noqa: T201
     return report.exit_code
+
+
+async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
+    from kernel_gateway.replay.rules import Rules
+    from kernel_gateway.web import replay_command as replays
+    from kernel_gateway.web import trail_command as trails
+
+    rules = Rules.load(options.rules)
+    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
+    file = Path(options.trail)
+    is_file = trails.is_file(file)
+    with TemporaryDirectory() as folder:
+        try:
+            report = await asyncio.to_thread(replays.verified, file, keys) if is_file else None
+            async with _some_gateway(options) as endpoint:
+                if report is None:
+                    file = Path(folder) / "trail.ipynb"
+                    await asyncio.to_thread(
+                        trails.export, endpoint, options.trail, file, with_blobs=False
+                    )
+                    report = await asyncio.to_thread(replays.verified, file, keys)
+                found = await asyncio.to_thread(
+                    replays.replay, endpoint, options, report, file, rules
+                )
+        except replays.ReplayEnded as ended:
+            _say(str(ended))
+            return ended.exit_code
+        except GatewayError as problem:
+            if isinstance(problem, ConfigError | BadRequest):
+                raise
+            _say(str(problem))
+            return replays.COULD_NOT_RUN
+    if options.report is not None:
+        replays.write_report(options.report, found, rules, report)
+    print(replays.as_json(found) if options.json else replays.shown(found))  # noqa: T201
+    return replays.exit_code(found.standings, options.fail_on)
+
+
+async def _trails(options: argparse.Namespace) -> int:
+    from kernel_gateway.audit.trail_query import TrailQuery
+    from kernel_gateway.settings_trail_options import given_filters
+    from kernel_gateway.web import trails_command as trails
+
+    given = given_filters(options) if options.action == "list" else {}
+    # What is wrong is said before any gateway is started.
+    TrailQuery.of_text(given)
+    async with _some_gateway(options) as endpoint:
+        if options.action == "list":
+            text = await asyncio.to_thread(trails.find, endpoint, given, as_json=options.json)
+        else:
+            text = await asyncio.to_thread(trails.reindex, endpoint)
+    print(text)  # noqa: T201
+    return 0
 
 
 async def _keys(options: argparse.Namespace, extra: list[str]) -> int:
@@ -324,4 +387,5 @@ _COMMANDS = {
     "gc": _gc,
     "trail": _trail,
     "keys": _keys,
+    "replay": _replay,
 }

@@ -17,13 +17,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.expiry import Expired, Expiry
 from kernel_gateway.errors import NotFound, StorageError
 from kernel_gateway.kernels.record import RecordStore
-from kernel_gateway.objects import ListedObject, ObjectStore
+from kernel_gateway.objects import ObjectStore
 from kernel_gateway.retention import DAY_S, Retention
 from lambda_kernel.contract.commit import Commit
 from lambda_kernel.contract.keys import Stack, commit_key
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.storage.s3_requests import ListedObject
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +43,9 @@ class GarbageReport:
         commits, chunks, outputs: keys in the state bucket.
         size_bytes: of all of them.
         left: prefixes of scopes whose chunks were left alone: a commit could not be read.
+        journals: kernels whose journals expired.
+        journals_locked: kernels whose journals would have, but Object Lock holds them.
+        journals_unreadable: kernels whose journals would have, but end with no entry.
     """
 
     commits: list[str] = field(default_factory=list)
@@ -47,6 +53,9 @@ class GarbageReport:
     outputs: list[str] = field(default_factory=list)
     size_bytes: int = 0
     left: list[str] = field(default_factory=list)
+    journals: list[str] = field(default_factory=list)
+    journals_locked: list[str] = field(default_factory=list)
+    journals_unreadable: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -69,6 +78,7 @@ class GarbageCollector:
         stack: names of the buckets.
         retention: what is kept.
         now: Unix time.
+        sealer: signs what is left of a journal; None = it is not signed.
     """
 
     def __init__(
@@ -77,12 +87,15 @@ class GarbageCollector:
         stack: Stack,
         retention: Retention,
         now: Callable[[], float] = time.time,
+        sealer: Sealer | None = None,
     ) -> None:
         self._store = store
         self._bucket = stack.state
         self._records = RecordStore(store=store, bucket=stack.records)
         self._retention = retention
         self._now = now
+        days = retention.journal_days
+        self._expiry = days and Expiry(store, stack.records, days, sealer, now)
         self._at_once = asyncio.Semaphore(REQUESTS_AT_ONCE)
         self._running = asyncio.Lock()
 
@@ -95,6 +108,8 @@ class GarbageCollector:
             origins = await self._origins(kernels)
             async for scope in self._scopes():
                 await self._collect_scope(scope, kernels, origins, report, dry_run=dry_run)
+            if self._expiry:
+                _note(report, await self._expiry.collect(kernels, dry_run=dry_run))
         if not dry_run:
             logger.info(
                 "garbage was collected",
@@ -243,6 +258,13 @@ class GarbageCollector:
                 await self._store.delete(self._bucket, key)
 
         await asyncio.gather(*(delete(entry.key) for entry in entries))
+
+
+def _note(report: GarbageReport, expired: Expired) -> None:
+    report.journals += expired.kernel_ids
+    report.journals_locked += expired.locked
+    report.journals_unreadable += expired.unreadable
+    report.size_bytes += expired.size_bytes
 
 
 def expired_commits(

@@ -18,6 +18,7 @@ from jupyter_core.application import JupyterApp
 from traitlets import Dict, Float, Int, List, TraitError, Unicode, default
 from traitlets.config import Config
 
+from kernel_gateway.audit.options import AuditOptions
 from kernel_gateway.config import Deployment
 from kernel_gateway.environments.environment import Environment, read_environments
 from kernel_gateway.errors import ConfigError
@@ -52,6 +53,7 @@ class Settings:
         replica_url: where other gateways on the same buckets reach this one.
         lease_s: after so long without a sign of this gateway another one takes over its kernels.
         signing_key: signs the journals, ``awskms:<key id>``; None = a key of the state directory.
+        audit: what is kept of what ran.
         config: what remains for jupyter_server's own classes.
     """
 
@@ -71,6 +73,7 @@ class Settings:
     replica_url: str | None
     lease_s: float
     signing_key: str | None
+    audit: AuditOptions
     config: Config
 
 
@@ -128,6 +131,7 @@ class KernelGateway(JupyterApp):
         allow_none=True,
         help="Who signs the journals: awskms:<key id>; else a key of the state directory.",
     ).tag(config=True)
+    audit = Dict(help="Table of the audit trail: required, redact and others.").tag(config=True)
     governed_read_prefix = Unicode(
         None,
         allow_none=True,
@@ -164,6 +168,7 @@ class KernelGateway(JupyterApp):
             deployment = read_deployment(self.deployment_file)
             stack = self._stack() if deployment is None else deployment.stack
             read_identities(self.identity)
+            AuditOptions.read(self.audit)
         return self._checked(environments, stack, deployment)
 
     def exit(self, exit_status: int | str | None = 0) -> None:
@@ -194,6 +199,7 @@ class KernelGateway(JupyterApp):
         self, environments: dict[str, Environment], stack: Stack, deployment: Deployment | None
     ) -> Settings:
         identities, token = self._identities()
+        audit = AuditOptions.read(self.audit)
         return Settings(
             state_dir=Path(self.state_dir).expanduser().absolute(),
             identities=identities,
@@ -210,6 +216,7 @@ class KernelGateway(JupyterApp):
                 timeout_s=max(
                     Retention().timeout_s, *(float(e.timeout_s) for e in environments.values())
                 ),
+                journal_days=audit.retention_days,
             ),
             garbage_interval_s=self.garbage_interval_s,
             stack=stack,
@@ -217,6 +224,7 @@ class KernelGateway(JupyterApp):
             replica_url=check_replica_url(self.replica_url),
             lease_s=self.lease_s,
             signing_key=self.signing_key or None,
+            audit=audit,
             config=self.config,
         )
 
@@ -346,8 +354,8 @@ def _check_traits(table: Mapping[str, Any], path: Path) -> None:
 def config_of_toml(tables: Mapping[str, Any], path: Path) -> Config:
     """Return a TOML configuration as traitlets configuration.
 
-    ``[[identity]]`` and ``[[environment]]`` become traits of KernelGateway; every other table
-    must be named like a class, as in ``[ServerApp]``.
+    ``[[identity]]``, ``[[environment]]`` and ``[audit]`` become traits of KernelGateway; every
+    other table must be named like a class, as in ``[ServerApp]``.
 
     Raises:
         ConfigError: a name is something else.
@@ -356,14 +364,16 @@ def config_of_toml(tables: Mapping[str, Any], path: Path) -> Config:
     for name, value in tables.items():
         if name in {"identity", "environment"}:
             config.KernelGateway[name] = _array_of_tables(tables, name, path)
+        elif name == "audit" and isinstance(value, dict):
+            config.KernelGateway[name] = value
         elif isinstance(value, dict) and name[:1].isupper():
             if name == KernelGateway.__name__:
                 _check_traits(value, path)
             config[name].merge(Config(value))
         else:
             raise ConfigError(
-                f"{path}: {name} is not known; there may be [[identity]], [[environment]] and "
-                "tables named like classes, such as [ServerApp]"
+                f"{path}: {name} is not known; there may be [[identity]], [[environment]], "
+                "[audit] and tables named like classes, such as [ServerApp]"
             )
     return config
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kernel_gateway.settings_trail_options import add_search
+
 STATE_OPTIONS = (
     ("--state-dir", "DIR", "state directory of the gateway"),
     ("--config", "FILE", "configuration that names it"),
@@ -17,7 +19,7 @@ def add_trail(
     commands: Any, add_client_options: Callable[[argparse.ArgumentParser], None], kind: type
 ) -> None:
     """Add the command ``trail``; ``kind`` is the class of parsers."""
-    text = "export and verify what proves what ran in a kernel"
+    text = "find, export and verify what proves what ran in kernels"
     parser = commands.add_parser("trail", help=text, description=f"{text[0].upper()}{text[1:]}.")
     actions = parser.add_subparsers(
         title="commands", metavar="COMMAND", dest="action", required=True, parser_class=kind
@@ -25,7 +27,18 @@ def add_trail(
     text = "write a kernel's trail as a notebook"
     export = actions.add_parser("export", help=text, description=f"{text[0].upper()}{text[1:]}.")
     export.add_argument("kernel", metavar="KERNEL", help="id of the kernel; it may have ended")
-    export.add_argument("--output", metavar="F", type=Path, help="the file (KERNEL.ipynb)")
+    export.add_argument(
+        "--output", metavar="F", type=Path, help="the file (KERNEL.ipynb, KERNEL.intoto.jsonl)"
+    )
+    export.add_argument(
+        "--format",
+        choices=("ipynb", "intoto"),
+        default="ipynb",
+        help="a notebook (ipynb), or an in-toto statement with SLSA provenance per cell (intoto)",
+    )
+    export.add_argument(
+        "--sign", action="store_true", help="statements in DSSE envelopes of the gateway's key"
+    )
     export.add_argument(
         "--with-blobs", action="store_true", help="also write large outputs, below blobs/ beside it"
     )
@@ -44,9 +57,30 @@ def add_trail(
         "--journal", action="store_true", help="compare the end with the gateway's journal"
     )
     verify.add_argument("--json", action="store_true", help="print JSON")
-    for action in (export, verify):
+    remove = _add_removal(actions)
+    for action in (export, verify, remove):
         add_client_options(action)
+    for action in (export, verify, *add_search(actions, add_client_options)):
         action.set_defaults(command="trail", parser=action)
+
+
+def _add_removal(actions: Any) -> Any:
+    text = "delete what cells have said from a trail, which then says so"
+    parser = actions.add_parser(
+        "remove-content",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]} and still verifies. For admins; it cannot be "
+        "undone. What was written without audit.removable = true stands in signed entries and "
+        "stays, unless it was large.",
+    )
+    parser.add_argument("kernel", metavar="KERNEL", help="id of the kernel; it may have ended")
+    parser.add_argument(
+        "--cell", metavar="N", type=int, help="only the cell with this number (all of them)"
+    )
+    parser.add_argument(
+        "--reason", metavar="TEXT", required=True, help="why; it stands in the trail"
+    )
+    return parser
 
 
 def add_keys(commands: Any, kind: type) -> None:

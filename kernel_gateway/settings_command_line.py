@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kernel_gateway.settings_audit_options import add_keys, add_trail
+from kernel_gateway.settings_replay_options import add_replay
 
 PROGRAM = "kernel-gateway"
 COMMANDS = (
@@ -21,6 +22,7 @@ COMMANDS = (
     "gc",
     "trail",
     "keys",
+    "replay",
 )
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 BAD_INPUT = 2
@@ -108,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_gc(commands)
     add_trail(commands, _add_client_options, _Parser)
     add_keys(commands, _Parser)
+    add_replay(commands, _add_client_options)
     return parser
 
 
@@ -178,6 +181,11 @@ def _add_install(commands: Any) -> None:
         ("--config", "FILE", "configuration of the gateway", argparse.SUPPRESS),
     ):
         parser.add_argument(name, metavar=metavar, help=what, default=missing)
+    parser.add_argument(
+        "--provisioner",
+        action="store_true",
+        help="no process for a kernel; for programs of the environment this is installed in",
+    )
     parser.set_defaults(command="install", parser=parser)
 
 

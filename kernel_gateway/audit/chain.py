@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kernel_gateway.audit.envelopes import Envelope, payload_of
-from kernel_gateway.audit.facts import EndFacts, HandlerFacts, StartFacts
+from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged
+from kernel_gateway.audit.facts import EndFacts, HandlerFacts, Session, StartFacts
+from kernel_gateway.audit.later_events import CellsUnrecorded, ContentRemoved
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField, decode, encode
@@ -56,6 +58,8 @@ class Outputs:
         blob: SHA-256 (hex) of the object that holds them, see `messages_to_bytes`; None = inline.
         view: digests of the outputs that a notebook shows of them, see `audit.view`; None in what
             an earlier version wrote.
+        is_salted: these digests cannot be guessed from without the salt, which is in ``blob``; so
+            is the reply.
     """
 
     count: int = 0
@@ -64,6 +68,7 @@ class Outputs:
     messages: tuple[RecordedMessage, ...] = ()
     blob: str | None = None
     view: tuple[str, ...] | None = None
+    is_salted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,14 +172,28 @@ class SessionClosed:
     reason: str
 
 
-Event = CellStarted | CellFinished | CellInterrupted | KernelRestarted | SessionClosed
+Event = (
+    CellStarted
+    | CellFinished
+    | CellInterrupted
+    | KernelRestarted
+    | PolicyChanged
+    | ConnectorsGranted
+    | SessionClosed
+    | ContentRemoved
+    | CellsUnrecorded
+)
 
 _EVENTS: dict[str, type[Event]] = {
     "cell_started": CellStarted,
     "cell_finished": CellFinished,
     "interrupted": CellInterrupted,
     "restarted": KernelRestarted,
+    "policy_changed": PolicyChanged,
+    "connectors_granted": ConnectorsGranted,
     "session_closed": SessionClosed,
+    "content_removed": ContentRemoved,
+    "cells_unrecorded": CellsUnrecorded,
 }
 _NAMES = {cls: name for name, cls in _EVENTS.items()}
 
@@ -308,6 +327,12 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
         previous, epoch = digest_of(payload), epoch_after(entry)
         entries.append(entry)
     return entries
+
+
+def session_of(event: Event) -> Session | None:
+    """Return what the first entry of a journal says of the kernel; None = nothing."""
+    known = event.gateway if isinstance(event, CellStarted) else None
+    return None if known is None else known.session
 
 
 def incomplete(entries: Iterable[Entry]) -> list[CellStarted]:

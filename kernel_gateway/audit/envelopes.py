@@ -87,15 +87,18 @@ def payload_of(stored: bytes) -> bytes:
 
 
 class Sealer(Protocol):
-    """Signs entries."""
+    """Signs entries, and what is stated of them."""
 
-    async def seal(self, payload: bytes) -> bytes:
-        """Return what is stored for an entry's bytes (raises GatewayError)."""
+    async def seal(self, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
+        """Return what is stored for an entry's bytes (raises GatewayError).
+
+        The type is signed too: what is signed as one is never taken for another.
+        """
 
 
 class NoSealer:
     """Stores entries as they are."""
 
-    async def seal(self, payload: bytes) -> bytes:
+    async def seal(self, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
         """Return ``payload``."""
         return payload

@@ -22,16 +22,14 @@ from kernel_gateway.audit.chain import (
     SignedEntry,
 )
 from kernel_gateway.audit.envelopes import Envelope, NoSealer, Sealer, payload_of
-from kernel_gateway.audit.view import output_digest, shown_outputs
+from kernel_gateway.audit.keeping import Keeping
+from kernel_gateway.audit.stored_outputs import Said, in_place_of_removed, prepared, said_in
 from kernel_gateway.errors import GatewayError, NotFound, PreconditionFailed, StorageError
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.schema import InvalidField
 
 logger = logging.getLogger(__name__)
-
-INLINE_BYTES = 256 * 1024
-"""Messages of a cell that take more are an object of their own."""
 
 
 class JournalConflict(GatewayError):
@@ -42,6 +40,12 @@ class JournalConflict(GatewayError):
 
 class UnreadableJournal(StorageError):
     """An entry is missing, or is not one."""
+
+
+class ContentMissing(UnreadableJournal):
+    """What a cell has said is not there any more: it was removed, on purpose or not."""
+
+    http_status = 404
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,7 @@ class Journal:
         "_bucket",
         "_digest",
         "_epoch",
+        "_keeping",
         "_kernel_id",
         "_sealer",
         "_store",
@@ -89,6 +94,7 @@ class Journal:
         *,
         is_new: bool,
         sealer: Sealer | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         """Take the journal of a kernel.
 
@@ -98,17 +104,24 @@ class Journal:
             kernel_id: whose it is.
             is_new: there is nothing in it; else that is found out by the first call.
             sealer: signs entries; None = they are not signed.
+            keeping: how entries are kept.
         """
         self._store = store
         self._bucket = bucket
         self._kernel_id = kernel_id
         self._sealer = sealer or NoSealer()
+        self._keeping = keeping or Keeping()
         self._digest = ""
         self._epoch = 0
         self._writing: asyncio.Task[None] | None = None
         self._waiting: deque[Waiting] | None = None
         self.number: int | None = 0 if is_new else None
         self.is_settled = is_new
+
+    @property
+    def epoch(self) -> int:
+        """The lowest epoch of the next entry, once it is open."""
+        return self._epoch
 
     @property
     def is_waiting(self) -> bool:
@@ -173,13 +186,23 @@ class Journal:
         event = entry.event
         if not isinstance(event, CellFinished) or event.outputs.blob is None:
             return entry
-        messages = await self._blob(event.outputs.blob)
-        outputs = replace(event.outputs, messages=messages, blob=None)
-        return replace(entry, event=replace(event, outputs=outputs))
+        said = await self.said(event.outputs)
+        outputs = replace(event.outputs, messages=said.messages, blob=None)
+        reply = event.reply or said.reply
+        return replace(entry, event=replace(event, outputs=outputs, reply=reply))
 
     async def end_of_cell(self, number: int) -> CellFinished:
-        """Return the event of an entry that is about the end of a cell; as `entry`."""
-        event = (await self.entry(number)).event
+        """Return the event of an entry that is about the end of a cell, for clients.
+
+        Where what the cell said was removed, a notice stands for it. Raises as `entry`.
+        """
+        try:
+            event = (await self.entry(number)).event
+        except ContentMissing:
+            event = (await self._stored(number))[0].event
+            if isinstance(event, CellFinished):
+                outputs = replace(event.outputs, messages=in_place_of_removed(), blob=None)
+                event = replace(event, outputs=outputs)
         if not isinstance(event, CellFinished):
             raise UnreadableJournal(
                 f"entry {number} of the journal of kernel {self._kernel_id} is no end of a cell"
@@ -187,18 +210,41 @@ class Journal:
         return event
 
     async def blob(self, digest: str) -> bytes:
-        """Return the object that holds a cell's messages (raises StorageError)."""
+        """Return the object that holds what a cell has said.
+
+        Raises:
+            ContentMissing: it is not there.
+            StorageError: S3 does not answer, or it is not what was recorded.
+        """
         try:
-            stored = (await self._store.get(self._bucket, keys.audit_blob_key(digest))).body
+            stored = (await self._store.get(self._bucket, self._blob_key(digest))).body
         except NotFound as problem:
-            raise UnreadableJournal(f"the stored output {digest}: {problem}") from problem
+            raise ContentMissing(f"the stored output {digest} was removed: {problem}") from problem
         if chain.digest_of(stored) != digest:
             raise UnreadableJournal(f"the stored output {digest} is not what was recorded")
         return stored
 
+    async def said(self, outputs: Outputs) -> Said:
+        """Return what a cell has said, from where it is; raises as `blob`."""
+        if outputs.blob is None:
+            return Said(messages=outputs.messages)
+        stored = await self.blob(outputs.blob)
+        try:
+            return await asyncio.to_thread(said_in, stored)
+        except InvalidField as problem:
+            raise UnreadableJournal(f"the stored output {outputs.blob}: {problem}") from problem
+
     async def messages(self, outputs: Outputs) -> tuple[RecordedMessage, ...]:
-        """Return what a cell published, from where it is (raises StorageError)."""
-        return outputs.messages if outputs.blob is None else await self._blob(outputs.blob)
+        """Return what a cell published, from where it is; raises as `blob`."""
+        return (await self.said(outputs)).messages
+
+    async def locked_until(self, digest: str) -> float | None:
+        """Return until when (Unix time) an object cannot be deleted, None where it can be."""
+        return await self._store.locked_until(self._bucket, self._blob_key(digest))
+
+    async def erase_blob(self, digest: str) -> None:
+        """Delete the object that holds what a cell has said, for good (raises StorageError)."""
+        await self._store.erase(self._bucket, self._blob_key(digest))
 
     async def signed(self, number: int) -> SignedEntry:
         """Return an entry as it is stored, without messages that are elsewhere; as `entry`."""
@@ -265,7 +311,7 @@ class Journal:
                 previous=self._digest,
                 epoch=waiting.epoch,
                 time=waiting.time,
-                event=await self._with_blob(waiting.event),
+                event=await self._kept(waiting.event),
             )
             payload = entry.to_bytes()
             if await self._put(number, payload):
@@ -285,7 +331,8 @@ class Journal:
         key = keys.journal_key(self._kernel_id, number)
         stored = await self._sealer.seal(payload)
         try:
-            await self._store.put(self._bucket, key, stored, if_absent=True)
+            lock = self._keeping.lock
+            await self._store.put(self._bucket, key, stored, if_absent=True, lock=lock)
         except PreconditionFailed:
             # Our own write, whose answer was lost, is no other's; its signature may differ.
             return await self._holds(key, payload)
@@ -297,21 +344,22 @@ class Journal:
         except InvalidField:
             return False
 
-    async def _with_blob(self, event: Event) -> Event:
+    async def _kept(self, event: Event) -> Event:
+        """Return an event as its entry has it; what stands elsewhere is written."""
+        if not self._keeping.redactor.is_idle:
+            event = await asyncio.to_thread(self._keeping.redactor.event, event)
         if not isinstance(event, CellFinished):
             return event
-        outputs, stored = await asyncio.to_thread(_prepared, event.outputs)
-        if outputs.blob is not None:
-            key = keys.audit_blob_key(outputs.blob)
-            await self._store.put(self._bucket, key, stored)
-        return replace(event, outputs=outputs)
+        end, stored = await asyncio.to_thread(
+            prepared, event, is_removable=self._keeping.is_removable
+        )
+        if end.outputs.blob is not None:
+            key = self._blob_key(end.outputs.blob)
+            await self._store.put(self._bucket, key, stored, lock=self._keeping.lock)
+        return end
 
-    async def _blob(self, digest: str) -> tuple[RecordedMessage, ...]:
-        stored = await self.blob(digest)
-        try:
-            return await asyncio.to_thread(chain.messages_from_bytes, stored)
-        except InvalidField as problem:
-            raise UnreadableJournal(f"the stored output {digest}: {problem}") from problem
+    def _blob_key(self, digest: str) -> str:
+        return keys.audit_blob_key(self._kernel_id, digest)
 
     async def _stored(self, number: int) -> tuple[Entry, str, SignedEntry]:
         """Return an entry, the digest of its bytes, and it with its envelope."""
@@ -332,12 +380,3 @@ class Journal:
             )
         digest = chain.digest_of(payload)
         return entry, digest, SignedEntry(entry=entry, digest=digest, envelope=envelope)
-
-
-def _prepared(outputs: Outputs) -> tuple[Outputs, bytes]:
-    """Return outputs as an entry holds them, and the bytes of their messages."""
-    stored = chain.messages_to_bytes(outputs.messages)
-    blob = chain.digest_of(stored) if len(stored) > INLINE_BYTES else None
-    view = tuple(map(output_digest, shown_outputs(outputs.messages, blob)))
-    messages = outputs.messages if blob is None else ()
-    return replace(outputs, messages=messages, blob=blob, view=view), stored

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import uuid
 from pathlib import Path
 
 from securesystemslib.signer import AWSSigner, CryptoSigner, Key, Signer
 
+from kernel_gateway.audit.envelopes import PAYLOAD_TYPE
 from kernel_gateway.audit.signing import EntrySealer, key_of, sealed
 from kernel_gateway.errors import ConfigError
 
 FOLDER = "keys"
 PRIVATE_NAME = "signing.pem"
+REDACTION_NAME = "redaction.key"
 PUBLIC_SUFFIX = ".public.json"
 KMS_SCHEME = "awskms:"
 
@@ -30,9 +33,9 @@ class KeyFolder:
         self._signer: Signer | None = None
         self._read_ns = -1
 
-    async def seal(self, payload: bytes) -> bytes:
+    async def seal(self, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
         """Return the envelope around ``payload``, signed with the key that is there now."""
-        return sealed(payload, self.signer())
+        return sealed(payload, self.signer(), payload_type)
 
     def signer(self) -> Signer:
         """Return the key that signs, which is made where there is none.
@@ -60,6 +63,21 @@ class KeyFolder:
         self.keep(made.public_key)
         _write(self._folder / PRIVATE_NAME, made.private_bytes)
         return made.public_key
+
+    def redaction_key(self) -> bytes:
+        """Return the key of the digests of redacted sources, which is made where there is none.
+
+        Raises:
+            ConfigError: the folder cannot be used.
+        """
+        path = self._folder / REDACTION_NAME
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not path.exists():
+                _write(path, secrets.token_bytes(32))
+            return path.read_bytes()
+        except OSError as problem:
+            raise ConfigError(f"{path}: cannot be used: {problem}") from problem
 
     def keep(self, key: Key) -> None:
         """Keep a public key for `keys` (raises OSError)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ from kernel_gateway.errors import BadRequest
 MAX_BYTES = 256 << 20
 MAX_VALUES = 8_000_000
 """Each takes up to 100 bytes in memory."""
+MISSING = "missing"
+"""What a cell says of its outputs where they were not there when the trail was made."""
+_SALT = re.compile(r"[0-9a-f]{64}")
 
 
 class NotATrail(BadRequest):
@@ -27,12 +31,16 @@ class TrailCell:
         kind: ``code``, ``markdown`` or whatever stands there.
         data: the cell.
         envelopes: what it holds as evidence, unchecked; None = it claims none.
+        salt: of the digests of its outputs, "" for none.
+        is_missing: it says that its outputs were not there when the trail was made.
     """
 
     number: int
     kind: str
     data: Mapping[str, Any]
     envelopes: Sequence[Any] | None
+    salt: str = ""
+    is_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +99,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _cell(number: int, cell: object) -> TrailCell:
     if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
         raise NotATrail(f"cell {number} is no cell")
-    entries = _in(cell, "metadata", "lambda_kernel", "audit", "entries")
+    audit = _in(cell, "metadata", "lambda_kernel", "audit")
+    entries, salt = _in(audit, "entries"), _in(audit, "salt")
     return TrailCell(
         number=number,
         kind=cell["cell_type"],
         data=cell,
         envelopes=entries if isinstance(entries, list) else None,
+        salt=salt if isinstance(salt, str) and _SALT.fullmatch(salt) else "",
+        is_missing=_in(audit, "content") == MISSING,
     )
 
 

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kernel_gateway.audit.journal import Journal
@@ -65,6 +67,21 @@ class TrailShelf:
             file.flush()
             key = keys.rendered_trail_key(kernel_id)
             await self._store.put_file(self._bucket, key, Path(file.name))
+
+    @asynccontextmanager
+    async def without(self, kernel_id: str) -> AsyncIterator[None]:
+        """Have no notebook of a kernel while what it shows is removed; render it anew after that.
+
+        Raises:
+            StorageError: the notebook cannot be deleted, or S3 does not answer.
+        """
+        # No rendering that has read it already may store it after that.
+        async with self._one:
+            await self._store.erase(self._bucket, keys.rendered_trail_key(kernel_id))
+            try:
+                yield
+            finally:
+                self.changed(kernel_id)
 
     async def close(self) -> None:
         """Render what waits, as far as there is time."""

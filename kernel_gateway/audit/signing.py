@@ -37,23 +37,23 @@ class EntrySealer:
         self._signer = signer
         self._is_remote = is_remote
 
-    async def seal(self, payload: bytes) -> bytes:
+    async def seal(self, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
         """Return the envelope around ``payload``.
 
         Raises:
             StorageError: the key's service does not answer; what is not signed is not stored.
         """
         if not self._is_remote:
-            return sealed(payload, self._signer)
+            return sealed(payload, self._signer, payload_type)
         try:
-            return await asyncio.to_thread(sealed, payload, self._signer)
+            return await asyncio.to_thread(sealed, payload, self._signer, payload_type)
         except Exception as problem:  # of whatever client the signer has
             raise StorageError(f"the signing key cannot be used: {problem}") from problem
 
 
-def sealed(payload: bytes, signer: Signer) -> bytes:
+def sealed(payload: bytes, signer: Signer, payload_type: str = PAYLOAD_TYPE) -> bytes:
     """Return the envelope around ``payload`` as it is stored."""
-    envelope = dsse.Envelope(payload, PAYLOAD_TYPE, {})
+    envelope = dsse.Envelope(payload, payload_type, {})
     envelope.sign(signer)
     return json.dumps(envelope.to_dict(), separators=(",", ":")).encode("ascii")
 

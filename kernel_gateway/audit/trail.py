@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from itertools import islice
 from typing import Any
 
 from kernel_gateway.audit.chain import (
@@ -22,11 +25,23 @@ from kernel_gateway.audit.chain import (
     SignedEntry,
     belongs,
 )
-from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged
+from kernel_gateway.audit.journal import ContentMissing, Journal
+from kernel_gateway.audit.later_events import (
+    CellsUnrecorded,
+    ContentRemoved,
+    gap_text,
+    removal_text,
+)
+from kernel_gateway.audit.notebook_reading import MISSING
+from kernel_gateway.audit.provenance import statement
+from kernel_gateway.audit.stored_outputs import Said
 from kernel_gateway.audit.view import plain_text, shown_outputs
 
 VIEW_SCHEMA = 1
 READ_AHEAD_COUNT = 16
+OFF_LOOP_CHARACTERS = 64 * 1024
+"""A cell whose entries are larger is written elsewhere, or every other kernel would wait."""
 
 COVER = """\
 # What ran in kernel `{kernel_id}`
@@ -48,7 +63,6 @@ _TOLD: dict[type[Event], str] = {
     CellStarted: "A comm message of a front end (a widget) ran in the session",
     CellInterrupted: "An interrupt was asked for",
     KernelRestarted: "The kernel was restarted: its variables are gone",
-    SessionClosed: "The kernel was shut down",
 }
 
 
@@ -67,8 +81,7 @@ async def trail_chunks(journal: Journal) -> AsyncIterator[str]:
     ended: dict[str, str] = {}
     async for group in groups(journal, last_number):
         _note_ends(ended, group)
-        cell = await _cell(journal, group)
-        yield ",\n" + await asyncio.to_thread(json.dumps, cell)
+        yield ",\n" + await _text(journal, group)
     missing = [text for text in ended.values() if text]
     if missing:
         yield ",\n" + json.dumps(_markdown("incomplete", _incomplete(missing)))
@@ -76,18 +89,52 @@ async def trail_chunks(journal: Journal) -> AsyncIterator[str]:
     yield "\n], " + rest[1:]
 
 
-async def groups(journal: Journal, last_number: int) -> AsyncIterator[list[SignedEntry]]:
+async def statements(journal: Journal, workspaces: str) -> AsyncIterator[bytes]:
+    """Yield what a whole journal states of each cell, JSON; see `provenance.statement`.
+
+    Args:
+        journal: whose cells.
+        workspaces: the bucket of the users' files.
+
+    Raises:
+        StorageError: S3 does not answer, or something is missing there.
+    """
+    async for group in groups(journal, await journal.open()):
+        made = await asyncio.to_thread(statement, group, workspaces)
+        if made is not None:
+            yield json.dumps(made, separators=(",", ":")).encode("ascii")
+
+
+async def groups(journal: Journal, last_number: int) -> AsyncGenerator[list[SignedEntry], None]:
     """Yield the entries up to a number, those of one cell together (raises StorageError)."""
     group: list[SignedEntry] = []
-    for begin in range(1, last_number + 1, READ_AHEAD_COUNT):
-        numbers = range(begin, min(begin + READ_AHEAD_COUNT, last_number + 1))
-        for signed in await asyncio.gather(*map(journal.signed, numbers)):
+    async with aclosing(_read_ahead(journal, last_number)) as entries:
+        async for signed in entries:
             if group and not belongs(signed.entry, [each.entry for each in group]):
                 yield group
                 group = []
             group.append(signed)
     if group:
         yield group
+
+
+async def _read_ahead(journal: Journal, last_number: int) -> AsyncGenerator[SignedEntry, None]:
+    """Yield the entries in order, while the next ones are on their way."""
+    numbers = iter(range(1, last_number + 1))
+    reading = deque(
+        asyncio.create_task(journal.signed(number)) for number in islice(numbers, READ_AHEAD_COUNT)
+    )
+    try:
+        while reading:
+            signed = await reading[0]
+            reading.popleft()
+            for number in islice(numbers, 1):
+                reading.append(asyncio.create_task(journal.signed(number)))
+            yield signed
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
 
 
 def _note_ends(ended: dict[str, str], group: Sequence[SignedEntry]) -> None:
@@ -105,7 +152,24 @@ def _incomplete(missing: Sequence[str]) -> str:
     return "**Incomplete**: of these it is not known how they ended.\n\n" + "\n".join(missing)
 
 
-async def _cell(journal: Journal, group: Sequence[SignedEntry]) -> dict[str, Any]:
+async def _text(journal: Journal, group: Sequence[SignedEntry]) -> str:
+    """Return the cell of a group as JSON (raises StorageError)."""
+    first, last = group[0].entry.event, group[-1].entry.event
+    said: Said | None = Said()
+    is_large = sum(len(each.envelope.payload) for each in group) > OFF_LOOP_CHARACTERS
+    if isinstance(first, CellStarted) and first.is_cell and isinstance(last, CellFinished):
+        is_large = is_large or last.outputs.blob is not None
+        try:
+            said = await journal.said(last.outputs)
+        except ContentMissing:
+            said = None
+    if is_large:
+        return await asyncio.to_thread(lambda: json.dumps(_cell(group, said)))
+    return json.dumps(_cell(group, said))
+
+
+def _cell(group: Sequence[SignedEntry], said: Said | None) -> dict[str, Any]:
+    """Return the cell of a group; ``said`` is what it published, None where that is not there."""
     first = group[0].entry
     started = first.event
     entries = [each.envelope.to_json() for each in group]
@@ -115,9 +179,12 @@ async def _cell(journal: Journal, group: Sequence[SignedEntry]) -> dict[str, Any
     last = group[-1].entry
     finished = last.event if isinstance(last.event, CellFinished) else None
     outputs: list[dict[str, Any]] = []
-    if finished is not None:
-        messages = await journal.messages(finished.outputs)
-        outputs = await asyncio.to_thread(shown_outputs, messages, finished.outputs.blob)
+    audit: dict[str, Any] = {"entries": entries}
+    if said is None:
+        audit["content"] = MISSING
+    elif finished is not None:
+        outputs = shown_outputs(said.messages, finished.outputs.blob)
+        audit |= {"salt": said.salt} if said.salt else {}
     return {
         "cell_type": "code",
         "id": _cell_id(first),
@@ -129,7 +196,7 @@ async def _cell(journal: Journal, group: Sequence[SignedEntry]) -> dict[str, Any
             "lambda_kernel": {
                 "cell_id": None if started.cell_id is None else plain_text(started.cell_id),
                 "status": "incomplete" if finished is None else finished.status,
-                "audit": {"entries": entries},
+                "audit": audit,
             },
         },
     }
@@ -146,6 +213,17 @@ def _times(first: Entry, last: Entry | None) -> dict[str, str]:
 def _told(event: Event, time: str) -> str:
     if isinstance(event, CellFinished):
         text = f"It ended: {event.status}" + (f", {event.failure}" if event.failure else "")
+    elif isinstance(event, ContentRemoved):
+        text = removal_text(event)
+    elif isinstance(event, CellsUnrecorded):
+        text = gap_text(event)
+    elif isinstance(event, PolicyChanged):
+        text = f"The next cells run under other conditions: {', '.join(event.changed)}"
+    elif isinstance(event, ConnectorsGranted):
+        named = ", ".join(event.connectors) or "none"
+        text = f"From the last cell on, code can read the connectors: {named}"
+    elif isinstance(event, SessionClosed):
+        text = f"The kernel was shut down: {plain_text(event.reason)}"
     else:
         text = _TOLD[type(event)]
     return f"*{time}* {text}."

@@ -12,12 +12,19 @@ from kernel_gateway.audit.chain import (
     CellFinished,
     CellStarted,
     Entry,
+    Outputs,
     belongs,
     digest_of,
     epoch_after,
     incomplete,
 )
 from kernel_gateway.audit.envelopes import Envelope
+from kernel_gateway.audit.later_events import (
+    CellsUnrecorded,
+    ContentRemoved,
+    gap_text,
+    removal_text,
+)
 from kernel_gateway.audit.notebook_reading import TrailCell, TrailFile
 from kernel_gateway.audit.signing import BadSignature, UnknownKey, check_signature
 from kernel_gateway.audit.view import output_digest, source_text
@@ -25,6 +32,7 @@ from lambda_kernel.contract.schema import InvalidField
 
 OK, UNPROVEN, TAMPERED = 0, 1, 3
 """Exit codes. Source: audit.md, "Replay"."""
+TEXT_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +61,7 @@ class Report:
         key_ids: of the keys that signed.
         unsigned_count: entries that nobody signed: an earlier version wrote them.
         incomplete: cells of which it is not known how they ended.
+        removed: cells whose outputs were removed on purpose, and by whom, for people.
         unproven: what could not be checked, for people.
         problems: in the order of the file.
         is_against_journal: the end was compared with the journal.
@@ -66,6 +75,7 @@ class Report:
     key_ids: set[str] = field(default_factory=set)
     unsigned_count: int = 0
     incomplete: list[CellStarted] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     is_against_journal: bool = False
@@ -79,7 +89,10 @@ class Report:
 
     def add(self, kind: str, cell: int | None, text: str) -> None:
         """Note a problem."""
-        self.problems.append(Problem(kind=kind, cell=cell, text=text))
+        # What a file says of itself must not look like a line of ours.
+        self.problems.append(
+            Problem(kind=kind, cell=cell, text=" ".join(text.split())[:TEXT_CHARACTERS])
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +245,7 @@ def _check_view(cells: Sequence[TrailCell], held: Sequence[_Held], report: Repor
     by_cell: dict[int, list[Entry]] = {}
     for each in held:
         by_cell.setdefault(each.cell.number, []).append(each.entry)
+    removals = _removals(held, report)
     before: list[Entry] = []
     for cell in cells:
         entries = by_cell.get(cell.number, [])
@@ -243,11 +257,28 @@ def _check_view(cells: Sequence[TrailCell], held: Sequence[_Held], report: Repor
             report.add("moved", cell.number, "entries of several cells stand in one")
         elif belongs(entries[0], before) and entries[0].number == before[-1].number + 1:
             report.add("moved", cell.number, "an entry of the cell before it stands here")
-        _check_cell(cell, entries, report)
+        _check_cell(cell, entries, removals, report)
         before = entries
 
 
-def _check_cell(cell: TrailCell, entries: Sequence[Entry], report: Report) -> None:
+def _removals(held: Sequence[_Held], report: Report) -> dict[str, ContentRemoved]:
+    """Return what was removed, by digest, and note what was never recorded."""
+    found = {}
+    for each in held:
+        event = each.entry.event
+        if isinstance(event, ContentRemoved):
+            found.update(dict.fromkeys(event.blobs, event))
+        elif isinstance(event, CellsUnrecorded):
+            report.unproven.append(f"cell {each.cell.number} of the file: {gap_text(event)}")
+    return found
+
+
+def _check_cell(
+    cell: TrailCell,
+    entries: Sequence[Entry],
+    removals: Mapping[str, ContentRemoved],
+    report: Report,
+) -> None:
     started = entries[0].event
     if not isinstance(started, CellStarted) or not started.is_cell:
         if cell.kind != "markdown":
@@ -261,14 +292,21 @@ def _check_cell(cell: TrailCell, entries: Sequence[Entry], report: Report) -> No
     if cell.data.get("execution_count") != started.execution_count:
         report.add("count-changed", cell.number, f"it ran as [{started.execution_count}]")
     finished = entries[-1].event
-    view = finished.outputs.view if isinstance(finished, CellFinished) else ()
-    if view is None:
+    kept = finished.outputs if isinstance(finished, CellFinished) else Outputs(view=())
+    removal = removals.get(kept.blob or "")
+    if removal is not None and not cell.data.get("outputs"):
+        where = f"cell {cell.number} of the file, [{started.execution_count}]"
+        report.removed.append(f"{where}: {removal_text(removal)}")
+    elif cell.is_missing and kept.blob is not None:
+        text = "what it said was not there when this was exported, and no entry says who removed it"
+        report.add("content-missing", cell.number, text)
+    elif kept.view is None:
         report.unproven.append(f"cell {cell.number}: its outputs are not held by a signed digest")
     else:
-        _check_outputs(cell, view, report)
+        _check_outputs(cell, kept.view, cell.salt if kept.is_salted else "", report)
 
 
-def _check_outputs(cell: TrailCell, view: Sequence[str], report: Report) -> None:
+def _check_outputs(cell: TrailCell, view: Sequence[str], salt: str, report: Report) -> None:
     outputs = cell.data.get("outputs")
     if not isinstance(outputs, list) or not all(isinstance(each, dict) for each in outputs):
         report.add("output-changed", cell.number, "its outputs are no list")
@@ -280,7 +318,7 @@ def _check_outputs(cell: TrailCell, view: Sequence[str], report: Report) -> None
         return
     for number, (output, digest) in enumerate(zip(outputs, view, strict=True), 1):
         try:
-            is_same = output_digest(output) == digest
+            is_same = output_digest(output, salt) == digest
         except RecursionError:
             is_same = False
         if not is_same:

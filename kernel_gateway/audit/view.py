@@ -41,7 +41,7 @@ def shown_outputs(messages: Iterable[RecordedMessage], blob: str | None) -> list
     return [_shown(index, output, blob) for index, output in enumerate(shown)]
 
 
-def output_digest(output: Mapping[str, Any]) -> str:
+def output_digest(output: Mapping[str, Any], salt: str = "") -> str:
     """Return the digest of an output in a notebook, whichever program has written that."""
     joined = {name: _joined(value) if name == "text" else value for name, value in output.items()}
     data = output.get("data")
@@ -49,8 +49,8 @@ def output_digest(output: Mapping[str, Any]) -> str:
         joined["data"] = {
             mime: value if _is_json(str(mime)) else _joined(value) for mime, value in data.items()
         }
-    text = json.dumps(_canonical(joined), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    text = salt + json.dumps(_canonical(joined), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def source_text(source: object) -> str | None:
@@ -62,6 +62,19 @@ def source_text(source: object) -> str | None:
 def plain_text(text: str) -> str:
     """Return text that every program can write: lone surrogates replaced."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def plain(value: Any) -> Any:
+    """Return JSON that every program can read: no NaN, no lone surrogate."""
+    if isinstance(value, str):
+        return plain_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {plain_text(str(name)): plain(item) for name, item in value.items()}
+    return value
 
 
 def _valid_messages(messages: Iterable[RecordedMessage]) -> Iterator[OutMessage]:
@@ -103,10 +116,10 @@ def _valid_display(content: Mapping[str, Any]) -> dict[str, Any]:
     count = content.get("execution_count")
     return {
         "data": {
-            _text(mime): _plain(value) if _is_json(mime) else _text(value)
+            _text(mime): plain(value) if _is_json(mime) else _text(value)
             for mime, value in (data.items() if isinstance(data, dict) else ())
         },
-        "metadata": _plain(metadata) if isinstance(metadata, dict) else {},
+        "metadata": plain(metadata) if isinstance(metadata, dict) else {},
         "execution_count": count if type(count) is int and count >= 0 else None,
         "transient": content.get("transient"),
     }
@@ -154,20 +167,7 @@ def _is_json(mime: str) -> bool:
 
 def _text(value: object) -> str:
     value = _joined(value)
-    return plain_text(value if isinstance(value, str) else json.dumps(_plain(value)))
-
-
-def _plain(value: Any) -> Any:
-    """Return JSON that every program can read: no NaN, no lone surrogate."""
-    if isinstance(value, str):
-        return plain_text(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {plain_text(str(name)): _plain(item) for name, item in value.items()}
-    return value
+    return plain_text(value if isinstance(value, str) else json.dumps(plain(value)))
 
 
 def _canonical(value: Any) -> Any:

@@ -12,7 +12,7 @@ import httpx
 
 from kernel_gateway.client import operations
 from kernel_gateway.client.connecting import http_options, request_options, running_gateway
-from kernel_gateway.client.endpoint import ApiError, Endpoint, Unreachable
+from kernel_gateway.client.endpoint import ApiError, Endpoint, TryLater, Unreachable
 from kernel_gateway.client.models import (
     Event,
     EventReader,
@@ -126,7 +126,7 @@ class AsyncGateway:
     async def events(self, send: Send) -> AsyncGenerator[Event, None]:
         """Yield the events of an execution; a lost connection is made anew where it broke."""
         reader = EventReader()
-        retrying = operations.Retrying(await self.run(operations.repeated_started()))
+        retrying = operations.Retrying()
         while True:
             try:
                 async with aclosing(self._events_once(send, reader)) as events:
@@ -137,6 +137,8 @@ class AsyncGateway:
                             return
             except Unreachable as problem:
                 await self.run(retrying.after(problem))
+            except TryLater as problem:
+                await self.run(retrying.after_refusal(problem))
 
     async def _events_once(self, send: Send, reader: EventReader) -> AsyncGenerator[Event, None]:
         reader.begin()
@@ -146,6 +148,7 @@ class AsyncGateway:
                 if response.status_code >= 400:
                     await response.aread()
                     operations.check(response)
+                operations.check_stream(response)
                 async for line in response.aiter_lines():
                     with operations.understood(self.endpoint.url):
                         event = reader.feed(line)
@@ -203,7 +206,7 @@ class AsyncKernel:
 
         Raises:
             TryLater: nothing ran: the queue is full, or no container is free.
-            OutcomeUnknown: the gateway was restarted meanwhile.
+            OutcomeUnknown: the gateway was lost meanwhile, and the next cannot tell yet.
             Unreachable: it does not answer any more.
             ApiError: it refused; see its subclasses.
         """

@@ -12,7 +12,7 @@ import httpx
 
 from kernel_gateway.client import operations
 from kernel_gateway.client.connecting import http_options, request_options, running_gateway
-from kernel_gateway.client.endpoint import ApiError, Endpoint, Unreachable
+from kernel_gateway.client.endpoint import ApiError, Endpoint, TryLater, Unreachable
 from kernel_gateway.client.models import (
     Event,
     EventReader,
@@ -126,7 +126,7 @@ class Gateway:
     def events(self, send: Send) -> Generator[Event, None, None]:
         """Yield the events of an execution; a lost connection is made anew where it broke."""
         reader = EventReader()
-        retrying = operations.Retrying(self.run(operations.repeated_started()))
+        retrying = operations.Retrying()
         while True:
             try:
                 for event in self._events_once(send, reader):
@@ -136,6 +136,8 @@ class Gateway:
                         return
             except Unreachable as problem:
                 self.run(retrying.after(problem))
+            except TryLater as problem:
+                self.run(retrying.after_refusal(problem))
 
     def _events_once(self, send: Send, reader: EventReader) -> Generator[Event, None, None]:
         reader.begin()
@@ -145,6 +147,7 @@ class Gateway:
                 if response.status_code >= 400:
                     response.read()
                     operations.check(response)
+                operations.check_stream(response)
                 for line in response.iter_lines():
                     with operations.understood(self.endpoint.url):
                         event = reader.feed(line)
@@ -202,7 +205,7 @@ class Kernel:
 
         Raises:
             TryLater: nothing ran: the queue is full, or no container is free.
-            OutcomeUnknown: the gateway was restarted meanwhile.
+            OutcomeUnknown: the gateway was lost meanwhile, and the next cannot tell yet.
             Unreachable: it does not answer any more.
             ApiError: it refused; see its subclasses.
         """

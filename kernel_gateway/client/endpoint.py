@@ -56,7 +56,7 @@ class AnswerPending(Unreachable):
 
 
 class OutcomeUnknown(ApiError):
-    """The gateway was restarted while a cell was in flight: whether it ran is not known here."""
+    """The gateway was lost while a cell was in flight, and cannot tell now whether that ran."""
 
 
 class NotRunning(ApiError):

@@ -19,6 +19,7 @@ from kernel_gateway.client.endpoint import (
     AnswerPending,
     ApiError,
     OutcomeUnknown,
+    TryLater,
     Unreachable,
     files_path,
     refusal,
@@ -26,7 +27,13 @@ from kernel_gateway.client.endpoint import (
 from kernel_gateway.client.models import FileInfo, KernelInfo, Result, VariableInfo
 
 ATTEMPTS_COUNT = 5
+IN_FLIGHT_ATTEMPTS_COUNT = 8
+"""Of a request that may have arrived: a gateway that comes back within 25 s is found again."""
+
 FIRST_PAUSE_S = 0.2
+"""Twice as long each time."""
+
+CANNOT_TELL_STATUS = 503
 ANSWER_S = 60.0
 """A cell that runs for longer is asked for again: its key attaches to it. So a connection that
 died without a word is noticed."""
@@ -35,6 +42,7 @@ EVENTS_S = 45.0
 """Three heartbeats of the gateway."""
 
 UPLOAD_S = 3600.0
+EVENT_STREAM = "text/event-stream"
 REPLAYED_HEADER = "Idempotent-Replayed"
 
 
@@ -95,44 +103,41 @@ class Retrying:
     """Decides whether a request that has an idempotency key is sent again.
 
     Attributes:
-        started: when the gateway was started that may have got it; None = not known.
-        was_sent: whether it may have got it.
+        was_sent: whether it may have arrived.
     """
 
-    started: str | None
     was_sent: bool = False
     _failures_count: int = 0
 
     def after(self, problem: Unreachable) -> Steps[None]:
-        """Return when the request may be sent again.
-
-        Raises:
-            Unreachable: it failed too often.
-            OutcomeUnknown: the gateway that got it is gone, and with it what it knew of the key.
-        """
+        """Return when the request may be sent again (raises Unreachable: it failed too often)."""
         self.was_sent = self.was_sent or problem.was_sent
         if not isinstance(problem, AnswerPending):
             yield from self._pause(problem)
-        while self.was_sent:
-            try:
-                now = yield from started()
-            except Unreachable as again:
-                yield from self._pause(again)
-                continue
-            if now != self.started:
-                raise OutcomeUnknown(
-                    "the gateway was restarted while the cell was in flight, so it is not sent "
-                    "again; whether it ran show its variables and the kernel's execution_count"
-                ) from problem
-            break
+
+    def after_refusal(self, problem: TryLater) -> Steps[None]:
+        """Return when a request may be sent again that the gateway could not take.
+
+        Raises:
+            TryLater: nothing of it ran.
+            OutcomeUnknown: it may have arrived before, and the gateway cannot tell.
+        """
+        if not self.was_sent or problem.status != CANNOT_TELL_STATUS:
+            raise problem
+        unknown = OutcomeUnknown(
+            "the gateway was lost while the cell was in flight, and cannot tell now whether it "
+            f"ran; ask again with the same key ({problem})"
+        )
+        yield from self._pause(unknown)
 
     def succeeded(self) -> None:
         """Note that the gateway answers again."""
         self._failures_count = 0
 
-    def _pause(self, problem: Unreachable) -> Steps[None]:
+    def _pause(self, problem: ApiError) -> Steps[None]:
         self._failures_count += 1
-        if self._failures_count >= ATTEMPTS_COUNT:
+        limit = IN_FLIGHT_ATTEMPTS_COUNT if self.was_sent else ATTEMPTS_COUNT
+        if self._failures_count >= limit:
             raise problem
         yield Pause(FIRST_PAUSE_S * 2 ** (self._failures_count - 1))
 
@@ -145,19 +150,12 @@ def call(send: Send) -> Steps[Any]:
 
 def repeated(send: Send) -> Steps[Any]:
     """As `call`, for what may be sent again without a key; a lost connection is tried anew."""
-    retrying = Retrying(None)
+    retrying = Retrying()
     while True:
         try:
             return (yield from call(send))
         except Unreachable as problem:
             yield from retrying.after(Unreachable(str(problem), was_sent=False))
-
-
-def started() -> Steps[str]:
-    """Return when the gateway was started."""
-    status = yield from call(Send(method="GET", path="/api/status"))
-    found: str = status["started"]
-    return found
 
 
 def kernels() -> Steps[list[KernelInfo]]:
@@ -224,27 +222,22 @@ def execute_request(kernel_id: str, body: Mapping[str, Any], key: str | None) ->
 
 def execute(send: Send) -> Steps[Result]:
     """Execute and return how it ended; a lost connection is made anew."""
-    retrying = Retrying((yield from repeated_started()))
+    retrying = Retrying()
     while True:
         try:
             response = yield send
+            data = json_of(response)
         except Unreachable as problem:
             yield from retrying.after(problem)
+        except TryLater as problem:
+            yield from retrying.after_refusal(problem)
         else:
-            data = json_of(response)
             return Result.from_dict(data, replayed=REPLAYED_HEADER in response.headers)
-
-
-def repeated_started() -> Steps[str]:
-    """As `started`; a lost connection is tried anew."""
-    status = yield from repeated(Send(method="GET", path="/api/status"))
-    found: str = status["started"]
-    return found
 
 
 def events_request(send: Send, last_number: int | None) -> Send:
     """Return the request for the events of an execution after this one."""
-    headers = {**send.headers, "Accept": "text/event-stream"}
+    headers = {**send.headers, "Accept": EVENT_STREAM}
     if last_number is not None:
         headers["Last-Event-ID"] = str(last_number)
     return replace(send, headers=headers, answer_s=EVENTS_S)
@@ -292,6 +285,15 @@ def check(response: httpx.Response) -> None:
     """Raise the ApiError that a refusal stands for."""
     if response.status_code >= 400:
         raise refusal(response.status_code, response.content, response.reason_phrase)
+
+
+def check_stream(response: httpx.Response) -> None:
+    """Raise ApiError where an answer is no stream of events: no gateway gave it."""
+    kind = response.headers.get("Content-Type", "")
+    if not kind.startswith(EVENT_STREAM):
+        raise ApiError(
+            f"{response.url} answers as no gateway does: {kind or 'no content type'!r:.80}"
+        )
 
 
 def json_of(response: httpx.Response) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kernel_gateway.dispatch.failures import CellRefused
@@ -50,6 +50,7 @@ class CellFacts:
     workdir_name: str
     execution_count: int
     limits: Limits
+    seeds: Mapping[str, int] = field(default_factory=dict)
 
 
 def checked_code(content: Mapping[str, Any]) -> str:
@@ -183,6 +184,7 @@ def _invocation(msg: CellMessage, facts: CellFacts, *, request_id: str, nonce: s
         execution_count=facts.execution_count,
         limits=facts.limits,
         write_prefix=facts.write_prefix,
+        seeds=dict(facts.seeds),
         nonce=nonce,
     )
 

@@ -18,6 +18,7 @@ from kernel_gateway.dispatch.settle import (
     CommitPoint,
     Heard,
     Settled,
+    attached_to,
     matching_stored,
     settle_left,
     settle_outcome,
@@ -352,6 +353,7 @@ def _take(reader: FrameReader, chunk: bytes, heard: Heard, invocation: Invocatio
             if frame.kind is FrameKind.OUTCOME:
                 outcome = _checked_outcome(frame, invocation)
                 heard.stored = matching_stored(outcome, frame.buffers)
+                heard.attached = attached_to(outcome, frame.buffers)
                 heard.outcome = outcome
                 break
             if frame.kind is FrameKind.REPLY:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +74,7 @@ class Settled:
         head: the cell's commit, where it committed.
         stored: the bytes of that commit, where they are at hand.
         adopted: the outcome comes from the commit, not from the response.
+        attached: what the outcome names and brought with it, by digest.
         seq_used: something stands at the cell's ``seq``: it must not be used again.
         position_known: False where the kernel must look for its head again.
     """
@@ -83,6 +85,7 @@ class Settled:
     head: Head | None = None
     stored: bytes | None = None
     adopted: bool = False
+    attached: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     seq_used: bool = False
     position_known: bool = True
 
@@ -101,12 +104,14 @@ class Heard:
         reply: the reply body.
         outcome: the last frame's.
         stored: the commit's bytes, where the outcome frame carries them.
+        attached: what the outcome names and brought with it, by digest.
     """
 
     started: bool = False
     reply: dict[str, Any] | None = None
     outcome: Outcome | None = None
     stored: bytes | None = field(default=None, repr=False)
+    attached: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +162,13 @@ async def settle_outcome(
             reply=reply,
             head=outcome.head,
             stored=heard.stored,
+            attached=heard.attached,
             seq_used=True,
         )
     trouble = trouble_of(outcome, must_commit=invocation.commit)
     unsure = invocation.commit and outcome.started and outcome.status in MAY_HAVE_COMMITTED
     if not unsure:
-        return Settled(outcome=outcome, trouble=trouble, reply=heard.reply)
+        return Settled(outcome=outcome, trouble=trouble, reply=heard.reply, attached=heard.attached)
     found = await claim(invocation, point)
     return _from_claim(found, trouble, outcome)
 
@@ -255,3 +261,13 @@ def matching_stored(outcome: Outcome, buffers: tuple[bytes, ...]) -> bytes | Non
     if outcome.head is None or not buffers or digest_of(buffers[0]) != outcome.head.digest:
         return None
     return buffers[0]
+
+
+def attached_to(outcome: Outcome, buffers: tuple[bytes, ...]) -> dict[str, bytes]:
+    """Return what the outcome frame carries of the lists that the outcome names, by digest."""
+    witness = outcome.witness
+    if witness is None:
+        return {}
+    lists = (witness.inputs, witness.leaves)
+    named = {witness.container.packages, *(each.digest for each in lists if each is not None)}
+    return {digest: body for body in buffers if (digest := digest_of(body)) in named}

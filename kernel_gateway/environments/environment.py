@@ -41,6 +41,8 @@ class Environment:
             ptrace, unshare, mount and others), so that only the process tier can be had.
         allow_degraded: cells run although their isolation is worse than ``tier`` demands.
         mask_connectors: replace connector values in what a cell prints.
+        recorded_randomness: unseeded random numbers begin with recorded seeds, time zone, locale
+            and the time stamps of builds are fixed, so that a replay can be identical.
     """
 
     id: str = DEFAULT_ID
@@ -58,6 +60,7 @@ class Environment:
     lambda_strict: bool = False
     allow_degraded: bool = False
     mask_connectors: bool = True
+    recorded_randomness: bool = True
 
     def __post_init__(self) -> None:
         names.check_environment_id(self.id)

@@ -15,6 +15,7 @@ from kernel_gateway.extension.embedded import EMBEDDED, EmbeddedGateway
 from kernel_gateway.extension.managers import MixedKernelManager, MixedKernelSpecManager
 from kernel_gateway.extension.websocket import MixedWebsocketConnection
 from kernel_gateway.settings import KernelGateway, Settings
+from kernel_gateway.web import cell_events
 
 
 def _link_jupyter_server_extension(serverapp: ServerApp) -> None:
@@ -25,6 +26,7 @@ def _link_jupyter_server_extension(serverapp: ServerApp) -> None:
     except ConfigError as problem:
         serverapp.log.warning("no lambda kernels in this server: %s", problem)
         return
+    cell_events.register(serverapp)
     serverapp.tornado_settings = {**serverapp.tornado_settings, EMBEDDED: gateway}
     serverapp.kernel_manager_class = MixedKernelManager
     serverapp.kernel_spec_manager_class = MixedKernelSpecManager

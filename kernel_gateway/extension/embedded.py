@@ -57,6 +57,8 @@ class EmbeddedGateway:
     async def _serve(self, started: asyncio.Future[Gateway]) -> None:
         try:
             async with running(self.settings) as gateway:
+                # What asks for kernels by jupyter_server's own managers cannot wait for a record.
+                await gateway.registry.complete()
                 started.set_result(gateway)
                 why = await gateway.ended
             logger.error("the lambda kernels' gateway ended: %s", why)

@@ -17,6 +17,7 @@ from kernel_gateway.errors import GatewayError
 from kernel_gateway.extension.embedded import EMBEDDED, EmbeddedGateway
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.web import cell_events
 from kernel_gateway.web.identities import LOCAL_USER
 from kernel_gateway.web.kernel_manager import LambdaKernelManager
 from kernel_gateway.web.kernelspecs import LambdaKernelSpecManager
@@ -83,6 +84,8 @@ class MixedKernelManager(AsyncMappingKernelManager):
                 registry=gateway.registry,
                 kernel_spec_manager=self.kernel_spec_manager.lambda_specs,
             )
+            found.publish_counts()
+            cell_events.publish(gateway.registry.services.recorder, self.parent)
         return found
 
     def manager_of(self, kernel_id: str) -> LambdaKernelManager | None:

@@ -10,15 +10,13 @@ import re
 import signal
 import sys
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from kernel_gateway.errors import GatewayError
+from kernel_gateway.kernel_process.kernel import be_kernel
 from kernel_gateway.kernel_process.link import GatewayLink
-from kernel_gateway.kernel_process.relay import Relay
 from kernel_gateway.kernel_process.shared_gateway import SharedGateway
-from kernel_gateway.kernel_process.sockets import Connection, KernelSockets
 from kernel_gateway.kernels.options import ENV_NAMES
 from kernel_gateway.run_file import default_state_dir
 from kernel_gateway.settings_logging import set_up_logging
@@ -78,27 +76,15 @@ async def _be_kernel(options: argparse.Namespace) -> None:
     shared = SharedGateway(
         state_dir=options.state_dir.expanduser().absolute(), config=options.config
     )
-    async with AsyncExitStack() as stack:
-        # First of all, so that clients can connect while the gateway starts.
-        sockets = KernelSockets(Connection.read(options.connection_file))
-        stack.callback(sockets.close)
-        stack.enter_context(await shared.lifelines.use())
-        env = {name: os.environ[name] for name in ENV_NAMES if name in os.environ}
-        link = await GatewayLink.create(shared.find, options.kernel_name, env)
-        lifeline = shared.lifelines.hold(link.kernel_id)
+    env = {name: os.environ[name] for name in ENV_NAMES if name in os.environ}
+    interrupts: set[asyncio.Task[None]] = set()
 
-        async def end() -> None:
-            # Where the gateway did not hear of it, it sees the lifeline.
-            if await link.end():
-                lifeline.close()
-
-        stack.push_async_callback(end)
-        await link.open()
-        interrupts: set[asyncio.Task[None]] = set()
+    def opened(link: GatewayLink) -> None:
         asyncio.get_running_loop().add_signal_handler(
             signal.SIGINT, lambda: _begin(interrupts, link.interrupt())
         )
-        await Relay(sockets, link).run()
+
+    await be_kernel(options.connection_file, shared, options.kernel_name, env, opened)
 
 
 def _begin(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:

@@ -1,7 +1,8 @@
 """``kernel-gateway install``: a kernelspec that starts a kernel process, for every Jupyter tool.
 
-It names no kernel provisioner: jupyter_client hides a kernelspec whose provisioner is not installed
-beside it, and VS Code starts ``argv`` itself. With ``argv`` alone every environment can use it.
+It names a kernel provisioner only where that is asked for: jupyter_client hides a kernelspec whose
+provisioner is not installed beside it, and VS Code starts ``argv`` itself. With ``argv`` alone
+every environment can use it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from kernel_gateway.kernels.options import WORKSPACE, KernelOptions
 from kernel_gateway.run_file import default_state_dir
 from kernel_gateway.web.kernelspecs import LOGOS, logo
 
+PROVISIONER = "lambda-kernel"
+"""As the entry point names it."""
+
 NAME = re.compile(r"[a-z0-9._-]+", re.IGNORECASE)
 
 
@@ -36,6 +40,7 @@ class Installation:
         config: of that gateway where a kernel has to start it, None for the usual places.
         workspace: which workspace the cells see, None for the default one.
         prefix: below which it is installed, None for the user's own folder.
+        provisioner: whether it names ours, which needs no process.
     """
 
     name: str
@@ -45,6 +50,7 @@ class Installation:
     config: Path | None
     workspace: str | None
     prefix: str | None
+    provisioner: bool
 
     def __post_init__(self) -> None:
         KernelOptions.from_env({WORKSPACE: self.workspace})
@@ -65,6 +71,7 @@ class Installation:
             config=None if config is None else Path(config).absolute(),
             workspace=options.workspace,
             prefix=sys.prefix if options.sys_prefix else options.prefix,
+            provisioner=options.provisioner,
         )
 
     def spec(self) -> dict[str, object]:
@@ -81,8 +88,20 @@ class Installation:
             "display_name": self.display_name,
             "language": "python",
             "interrupt_mode": "message",
-            "metadata": {"debugger": False, "supported_encryption": "curve"},
+            "metadata": {
+                "debugger": False,
+                "supported_encryption": "curve",
+                **({"kernel_provisioner": self._provisioner()} if self.provisioner else {}),
+            },
         }
+
+    def _provisioner(self) -> dict[str, object]:
+        config = {"state_dir": str(self.state_dir), "spec_name": self.kernel_name}
+        if self.config is not None:
+            config["config_file"] = str(self.config)
+        if self.workspace is not None:
+            config["workspace"] = self.workspace
+        return {"provisioner_name": PROVISIONER, "config": config}
 
     def install(self) -> Path:
         """Write it, over one of that name, and return its folder.

@@ -6,7 +6,8 @@ import asyncio
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_gateway.client.endpoint import Endpoint
@@ -33,10 +34,12 @@ class SharedGateway:
     Attributes:
         state_dir: whose gateway.
         config: its configuration file where it is started here, None for the usual places.
+        environ: of whoever starts the kernel; a token may stand there.
     """
 
     state_dir: Path
     config: str | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     @property
     def lifelines(self) -> Lifelines:
@@ -56,7 +59,7 @@ class SharedGateway:
         if found is None:
             with await self.lifelines.starting():
                 found = await started_gateway(self.state_dir) or await self._start()
-        token = found.token or environment_token(os.environ)
+        token = found.token or environment_token(self.environ)
         if token is None:
             raise ConfigError(
                 f"the gateway at {found.url} has identities: put one's token into JUPYTER_TOKEN"
@@ -90,7 +93,7 @@ class SharedGateway:
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 cwd=self.state_dir,
-                env={k: v for k, v in os.environ.items() if k not in NOT_ITS_OWN},
+                env={k: v for k, v in self.environ.items() if k not in NOT_ITS_OWN},
                 start_new_session=True,
             )
 

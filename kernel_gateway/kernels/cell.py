@@ -152,11 +152,11 @@ class Call(ABC):
         function_name: str,
         say: Callable[..., None],
         services: KernelServices,
-        note: Callable[[Invocation], Awaitable[None]],
+        note: Callable[[Invocation], Awaitable[bool]],
     ) -> AsyncGenerator[Settled, None]:
         """Send the cell, publish what it says, and yield how it ended, once.
 
-        ``note`` records it before it is sent.
+        ``note`` records it before it is sent, and returns whether it is recorded.
 
         Going on after that waits until Lambda is done with the invocation.
 
@@ -172,7 +172,7 @@ class Call(ABC):
         )
         try:
             self.is_recorded = True
-            await note(invocation)
+            self.is_recorded = await note(invocation)
         except GatewayError as problem:
             self.is_recorded = False
             raise CellRefused(AUDIT_UNAVAILABLE, str(problem)) from problem

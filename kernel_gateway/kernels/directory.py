@@ -6,10 +6,10 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kernel_gateway.environments.environment import Environment
-from kernel_gateway.errors import NotFound, StorageError
+from kernel_gateway.errors import GatewayError, NotFound, StorageError
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.record import KernelRecord
@@ -19,7 +19,8 @@ from lambda_kernel.contract.schema import InvalidField
 
 logger = logging.getLogger(__name__)
 
-RECORDS_AT_ONCE = 16
+RECORDS_AT_ONCE = 8
+"""Half of the connections to S3: while thousands are read, kernels that are used need some too."""
 FRESH_S = 3.0
 """A listing of all kernels is at most so much older than what other gateways did."""
 
@@ -37,8 +38,19 @@ class Directory:
         self._environments = environments
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._left_out: dict[str, str] = {}
-        self._listed_s = -FRESH_S
+        self._listed_s: float | None = None
         self._listing = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Read all records from now on; who asks for one kernel meanwhile gets it by `find`."""
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    async def close(self) -> None:
+        """Read no more."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
 
     def add(
         self, record: KernelRecord, etag: str, environment: Environment, *, is_new: bool
@@ -78,6 +90,15 @@ class Directory:
         except KeyError:
             raise NotFound(f"there is no kernel {kernel_id}") from None
 
+    async def complete(self) -> None:
+        """Wait until every record that was there at the start is known.
+
+        Raises:
+            StorageError: S3 does not answer.
+        """
+        if self._listed_s is None:
+            await self.refresh()
+
     async def refresh(self) -> None:
         """Bring in what other gateways did; done a moment ago, it is not done again.
 
@@ -85,31 +106,41 @@ class Directory:
             StorageError: S3 does not answer.
         """
         async with self._listing:
-            if time.monotonic() - self._listed_s < FRESH_S:
+            began_s = time.monotonic()
+            if self._listed_s is not None and began_s - self._listed_s < FRESH_S:
                 return
             await self._services.replica.check()
-            at_once = asyncio.Semaphore(RECORDS_AT_ONCE)
             stored = await self._services.records.etags()
             known = self._left_out | {k.kernel_id: k.etag for k in self.kernels.values()}
-            changed = [
-                kernel_id
-                for kernel_id in stored.keys() | known.keys()
-                if stored.get(kernel_id) != known.get(kernel_id)
-            ]
-
-            async def bring(kernel_id: str) -> None:
-                async with at_once, self.lock(kernel_id):
-                    try:
-                        await self._bring(kernel_id)
-                    except StorageError:
-                        logger.exception("a kernel record was left out")
-                        self._left_out[kernel_id] = stored.get(kernel_id, "")
-
-            await asyncio.gather(*map(bring, changed))
+            changed = iter(
+                [
+                    kernel_id
+                    for kernel_id in stored.keys() | known.keys()
+                    if stored.get(kernel_id) != known.get(kernel_id)
+                ]
+            )
+            async with asyncio.TaskGroup() as group:
+                for _ in range(RECORDS_AT_ONCE):
+                    group.create_task(self._bring_all(changed, stored))
             # New ones come in any order, and are shown in that of their start.
             ordered = sorted(self.kernels.values(), key=lambda kernel: kernel.record.created)
             self.kernels = {kernel.kernel_id: kernel for kernel in ordered}
-            self._listed_s = time.monotonic()
+            self._listed_s = began_s
+
+    async def _read(self) -> None:
+        try:
+            await self.refresh()
+        except GatewayError:
+            logger.warning("the kernels are not known yet: S3 does not answer", exc_info=True)
+
+    async def _bring_all(self, kernel_ids: Iterator[str], stored: Mapping[str, str]) -> None:
+        for kernel_id in kernel_ids:
+            async with self.lock(kernel_id):
+                try:
+                    await self._bring(kernel_id)
+                except StorageError:
+                    logger.exception("a kernel record was left out")
+                    self._left_out[kernel_id] = stored.get(kernel_id, "")
 
     async def _bring(self, kernel_id: str) -> None:
         try:

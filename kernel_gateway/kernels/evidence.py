@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from kernel_gateway.audit.facts import (
     Credentials,
     EndFacts,
     HandlerFacts,
+    Inputs,
     Owner,
     RunsIn,
     Session,
@@ -21,14 +25,21 @@ from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import Started
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.messaging.message import InMessage
-from lambda_kernel.contract.commit import Commit
+from lambda_kernel.contract.commit import Commit, CommittedFile
 from lambda_kernel.contract.invocation import Invocation
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.session_policy import duration_s, session_policy
+from lambda_kernel.contract.witness import Witness
 
 if TYPE_CHECKING:
     from kernel_gateway.kernels.services import KernelServices
+
+VERSION = metadata.version("lambda-kernel-gateway")
+REQUEST_ID = "{request_id}"
+"""Stands in the stored text of a policy for the one thing that is another for each cell."""
+
+Keep = Callable[[bytes], str]
 
 LISTED_FILES = 200
 """Of a workspace with more, the entry names the commit only."""
@@ -47,19 +58,28 @@ def start_facts(
     stack = services.stack
     code = request.content.get("code")
     is_cell = request.msg_type == "execute_request" and isinstance(code, str)
+    keep = partial(services.recorder.keep, record.kernel_id)
     return StartFacts(
         session=_session(record),
         caller=request.caller,
         source_digest=_digest(str(code)) if is_cell else None,
-        environment=RunsIn(
-            id=environment.id,
-            function=stack.function_name(environment.id),
-            handler_digest=services.dispatcher.handler_digest,
-            python=services.python_of(environment),
-            memory_mb=environment.memory_mb,
-            tier=environment.tier,
-        ),
-        credentials=_credentials(invocation, stack),
+        environment=runs_in(environment, services),
+        credentials=_credentials(invocation, stack, keep),
+        seeds=invocation.seeds,
+        gateway_version=VERSION,
+        idempotency=request.idempotency,
+    )
+
+
+def runs_in(environment: Environment, services: KernelServices) -> RunsIn:
+    """Return where the cells of an environment run."""
+    return RunsIn(
+        id=environment.id,
+        function=services.stack.function_name(environment.id),
+        handler_digest=services.dispatcher.handler_digest,
+        python=services.python_of(environment),
+        memory_mb=environment.memory_mb,
+        tier=environment.tier,
     )
 
 
@@ -72,15 +92,25 @@ def end_facts(settled: Settled, timings_ms: Mapping[str, float]) -> EndFacts:
     )
 
 
-def handler_facts(settled: Settled) -> HandlerFacts | None:
-    """Return what the serving process said of a cell, None where nothing is known of it."""
+def handler_facts(settled: Settled, keep: Keep) -> HandlerFacts | None:
+    """Return what the serving process said of a cell, None where nothing is known of it.
+
+    Args:
+        settled: how it ended.
+        keep: stores an object beside the journal and returns its digest.
+    """
     outcome = settled.outcome
     if outcome is None:
         return None
+    witness, attached = outcome.witness, settled.attached
+    packages = None if witness is None else attached.get(witness.container.packages)
     return HandlerFacts(
         status=str(outcome.status),
         files=outcome.files,
-        workspace=_workspace(settled.stored),
+        workspace=_workspace(settled, keep),
+        inputs=None if witness is None else _inputs(witness, attached, keep),
+        packages=None if packages is None else keep(packages),
+        witness=witness,
         home_head=outcome.home_head,
         lost=outcome.lost,
         probe=outcome.probe,
@@ -105,22 +135,61 @@ def _session(record: KernelRecord) -> Session:
         restarts=record.restarts,
         forked_from=None if origin is None else origin.kernel_id,
         forked_at=None if origin is None else origin.head,
+        prefix=options.prefix(record.owner),
+        workdir_name=record.workdir_name,
+        derived_from=None if options.replay is None else options.replay.derived_from,
     )
 
 
-def _credentials(invocation: Invocation, stack: Stack) -> Credentials:
-    agent = invocation.scope.agent
+def _credentials(invocation: Invocation, stack: Stack, keep: Keep) -> Credentials:
+    agent, policy = invocation.scope.agent, session_policy(invocation, stack)
+    template = policy.replace(invocation.request_id, REQUEST_ID)
     return Credentials(
         role_arn=stack.role_arn(stack.scoped_role),
         role_session_name=invocation.role_session_name,
-        policy_digest=_digest(session_policy(invocation, stack)),
+        policy_digest=_digest(policy),
+        policy_template=keep(template.encode()),
         duration_s=duration_s(invocation.limits.timeout_s),
         connector_secret=None if agent is None else stack.connector_secret(agent),
         connectors=invocation.connectors,
     )
 
 
-def _workspace(stored: bytes | None) -> Workspace | None:
+def _inputs(witness: Witness, attached: Mapping[str, bytes], keep: Keep) -> Inputs | None:
+    listed = witness.inputs
+    if listed is None:
+        return None
+    body = attached.get(listed.digest)
+    is_long = listed.count > LISTED_FILES
+    if body is not None and is_long:
+        keep(body)
+    has_blob = is_long and (body is not None or witness.inputs_as_committed)
+    return Inputs(
+        count=listed.count,
+        digest=listed.digest,
+        as_committed=witness.inputs_as_committed,
+        files=_files(body) if body is not None and not is_long else (),
+        blob=listed.digest if has_blob else None,
+    )
+
+
+def _files(body: bytes) -> tuple[CommittedFile, ...]:
+    return tuple(
+        CommittedFile(key=key, version_id=version_id, digest=digest, size_bytes=size_bytes)
+        for key, version_id, digest, size_bytes in json.loads(body)["files"]
+    )
+
+
+def _workspace(settled: Settled, keep: Keep) -> Workspace | None:
+    witness = None if settled.outcome is None else settled.outcome.witness
+    if witness is not None and witness.leaves is not None:
+        leaves = witness.leaves
+        body = settled.attached.get(leaves.digest)
+        if body is not None:
+            keep(body)
+        has_blob = body is not None or leaves == witness.inputs
+        return Workspace(count=leaves.count, blob=leaves.digest if has_blob else None)
+    stored = settled.stored
     if stored is None or len(stored) > READ_BYTES:
         return None
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +25,7 @@ from kernel_gateway.errors import (
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.messaging.backlog import merged, rough_bytes
 from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.idempotency import Idempotency
 from kernel_gateway.messaging.message import InMessage, OutMessage, new_header
 from kernel_gateway.messaging.notebook_outputs import outputs_of
 
@@ -73,22 +76,21 @@ class Execution:
 
     Attributes:
         msg_id: of its execute_request.
-        messages: what it has said, the reply last; readers keep their place in it.
+        messages: what it has said, the reply last.
+        is_complete: whether that is all; not where a gateway ended while the cell ran.
         size_bytes: roughly what these hold in memory.
         readers_count: how many callers wait for it.
         reply: the execute_reply, None until then.
     """
 
-    def __init__(
-        self,
-        kernel: LambdaKernel,
-        content: dict[str, Any],
-        timeout_s: float | None,
-        caller: Caller | None,
-    ):
+    def __init__(self, msg_id: str, kernel: LambdaKernel | None, timeout_s: float | None) -> None:
         # Let go of at the end: who keeps results must not keep kernels.
-        self._kernel: LambdaKernel | None = kernel
+        self._kernel = kernel
+        self.msg_id = msg_id
         self.messages: list[OutMessage] = []
+        self.is_complete = True
+        self._numbers: list[int] = []
+        self._said_count = 0
         self.size_bytes = 0
         self.readers_count = 0
         self.reply: OutMessage | None = None
@@ -97,10 +99,6 @@ class Execution:
         self._interruption: asyncio.Task[None] | None = None
         self._read_count = 0
         self._news = asyncio.Event()
-        header = new_header("execute_request", session="rest", username=kernel.owner.user)
-        self.msg_id: str = header["msg_id"]
-        content = {**content, "allow_stdin": False}
-        self._request = InMessage(header=header, content=content, caller=caller)
 
     @classmethod
     def begin(
@@ -110,6 +108,8 @@ class Execution:
         *,
         timeout_s: float | None = None,
         caller: Caller | None = None,
+        metadata: dict[str, Any] | None = None,
+        idempotency: Idempotency | None = None,
     ) -> Execution:
         """Ask ``kernel`` to execute; return what becomes of it.
 
@@ -118,10 +118,32 @@ class Execution:
             content: of the execute_request.
             timeout_s: the cell is interrupted when it has run for so long; None = never.
             caller: who asks.
+            metadata: of the execute_request.
+            idempotency: its key, which the journal keeps.
         """
-        execution = cls(kernel, content, timeout_s, caller)
+        header = new_header("execute_request", session="rest", username=kernel.owner.user)
+        execution = cls(header["msg_id"], kernel, timeout_s)
+        request = InMessage(
+            header=header,
+            metadata=metadata or {},
+            content={**content, "allow_stdin": False},
+            caller=caller,
+            idempotency=idempotency,
+        )
         kernel.watch(execution.msg_id, execution._take)
-        kernel.receive(execution._request, execution._end)
+        kernel.receive(request, execution._end)
+        return execution
+
+    @classmethod
+    def past(
+        cls, msg_id: str, said: Iterable[OutMessage], reply: OutMessage, *, is_complete: bool
+    ) -> Execution:
+        """Return one that ended before; see the attributes of this class."""
+        execution = cls(msg_id, None, None)
+        execution.is_complete = is_complete
+        for message in said:
+            execution._take(message)
+        execution._end(reply)
         return execution
 
     @property
@@ -158,10 +180,15 @@ class Execution:
             "lambda_kernel": self.reply.metadata.get("lambda_kernel", {}),
         }
 
-    def read(self, start: int) -> list[OutMessage]:
-        """Return what it has said from this place on; what was read is not changed any more."""
+    def read(self, after: int = -1) -> list[tuple[int, OutMessage]]:
+        """Return what it has said after this number, each with its number.
+
+        What was read is not changed any more. The number counts what the cell itself has said, so
+        that it is the same where that is read from the journal.
+        """
         self._read_count = max(self._read_count, len(self.messages))
-        return self.messages[start:]
+        begin = bisect_right(self._numbers, after)
+        return list(zip(self._numbers[begin:], self.messages[begin:], strict=True))
 
     async def news(self) -> None:
         """Wait until it has said more, has ended, or `wake` was called."""
@@ -184,11 +211,15 @@ class Execution:
     def _take(self, message: OutMessage) -> None:
         if message.msg_type == "status":
             self._status(message.content["execution_state"])
-        if self.ended or self.size_bytes > MAX_SAID_BYTES:
+        if self.ended:
+            return
+        self._said_count += 1
+        if self.size_bytes > MAX_SAID_BYTES:
             return
         last = self.messages[-1] if len(self.messages) > self._read_count else None
         joined = merged(last, message) if last is not None else None
         if joined is not None:
+            self._numbers.pop()
             self.size_bytes -= rough_bytes(self.messages.pop())
         self._add(joined or message)
         if self.size_bytes > MAX_SAID_BYTES:
@@ -198,12 +229,14 @@ class Execution:
 
     def _end(self, reply: OutMessage) -> None:
         self.reply = reply
+        self._said_count += 1
         self._add(reply)
         if self._timer is not None:
             self._timer.cancel()
         self.wake()
 
     def _add(self, message: OutMessage) -> None:
+        self._numbers.append(self._said_count - 1)
         self.messages.append(message)
         self.size_bytes += rough_bytes(message)
 

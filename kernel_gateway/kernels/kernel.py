@@ -11,7 +11,7 @@ from kernel_gateway.errors import (
     KERNEL_MOVED,
     GatewayError,
 )
-from kernel_gateway.kernels import asking, query
+from kernel_gateway.kernels import asking, query, seeds
 from kernel_gateway.kernels.asking import Asking
 from kernel_gateway.kernels.cell import Call, Cell
 from kernel_gateway.kernels.cells_reply import cells_content
@@ -187,11 +187,15 @@ class LambdaKernel(RunningKernel):
             cast("deque[Call]", self._queue).remove(cell)
             self._turn_away(cell.message, cell.sink, {"status": "aborted"})
 
-    async def restart(self) -> None:
+    async def restart(self, *, was_announced: bool = True) -> None:
         """Abort everything, kill the running cell, empty the namespace; the id stays.
 
-        Clients see ``starting`` and ``idle``; ``restarting`` is on the wire only where a kernel
-        died by itself, and JupyterLab then says so in a dialog.
+        Clients see ``starting`` and ``idle``, as those of jupyter_server do. ``restarting``, of
+        which JupyterLab makes a dialog, they see before that only where a kernel ended without a
+        word to its server, for a shutdown_request. A cell that kills its process ends no kernel.
+
+        Args:
+            was_announced: the restart was asked for by REST.
 
         Raises:
             IllegalTransition: it is dead, or being restarted.
@@ -201,9 +205,12 @@ class LambdaKernel(RunningKernel):
         try:
             await self._close_open_cell(await self._stop("the kernel was restarted"))
             await self.settle_past()
-            await self._lineage.empty(await self._lineage.close_open_cell())
+            floor_seq = await self._lineage.close_open_cell()
+            await self._lineage.empty(floor_seq, seeds.drawn(self.environment))
             self._services.recorder.restarted(self.record)
             self._outlet.session = self._session_id()
+            if not was_announced:
+                self._outlet.status("restarting")
             self._outlet.status("starting")
         finally:
             if self.execution_state is ExecutionState.RESTARTING:
@@ -271,7 +278,7 @@ class LambdaKernel(RunningKernel):
                 await self.interrupt()
             elif message.content.get("restart") is True:
                 content["restart"] = True
-                await self.restart()
+                await self.restart(was_announced=False)
             else:
                 content["restart"] = False
                 await self._services.shut_down(self.kernel_id)

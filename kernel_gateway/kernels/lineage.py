@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kernel_gateway.dispatch.plan import CellFacts
@@ -188,6 +189,7 @@ class Lineage:
             workdir_name=record.workdir_name,
             execution_count=count,
             limits=self._services.limits_of(environment),
+            seeds=record.seeds,
         )
 
     def advance(self, invocation: Invocation | None, settled: Settled) -> None:
@@ -225,11 +227,12 @@ class Lineage:
         self._position = position
         return position.next_seq - 1
 
-    async def empty(self, floor_seq: int) -> None:
+    async def empty(self, floor_seq: int, seeds: Mapping[str, int]) -> None:
         """Begin again with nothing, durably.
 
         Args:
             floor_seq: commits up to this number are not looked at any more.
+            seeds: what its random number generators begin with.
 
         Raises:
             StorageError: the record could not be changed; the session is as it was.
@@ -242,6 +245,7 @@ class Lineage:
             restarts=self.record.restarts + 1,
             floor_seq=floor_seq,
             origin=None,
+            seeds=dict(seeds),
         )
         records = self._services.records
         try:

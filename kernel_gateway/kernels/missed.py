@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,51 +105,72 @@ class Missed:
         self._items.append(span)
         spans = [item for item in self._items if isinstance(item, Span)]
         if len(spans) > MAX_CELLS_COUNT:
-            self._items.remove(spans[0])
+            self._remove(spans[0])
             self.dropped_count += 1
 
     async def messages(
-        self, journal: Journal, ready: Callable[[], Awaitable[None]]
-    ) -> AsyncIterator[OutMessage]:
+        self, journal: Journal, ready: Callable[[], Awaitable[None]], is_here: Callable[[], bool]
+    ) -> AsyncGenerator[OutMessage, None]:
         """Yield what was missed, also what comes meanwhile, until there is nothing more.
 
-        Nothing is noted between the end of the iteration and the next step of its caller.
+        Nothing is noted between the end of the iteration and the next step of its caller. What was
+        yielded counts as missed until the next one is asked for.
 
         Args:
             journal: has what finished cells said.
             ready: waits until the client can take more.
+            is_here: whether the client still is; nothing is read for one that is gone.
         """
         if self.replay is not None:
-            asked, self.replay = self.replay, None
-            here = {
-                item.said.parent.get("msg_id") for item in self._items if isinstance(item, Span)
-            }
-            self._items[:0] = await _asked_for(asked, journal, here)
-        if self.dropped_count:
+            await self._look_back(self.replay, journal, is_here)
+        if self.dropped_count and is_here():
             yield _notice(f"{self.dropped_count} messages came while you were away: lost", {})
             self.dropped_count = 0
         while self._items:
             await ready()
-            item = self._items.pop(0)
+            if not is_here():
+                return
+            item = self._items[0]
             if isinstance(item, OutMessage):
-                self._other_bytes -= rough_bytes(item)
                 yield item
+                self._remove(item)
                 continue
             # It stays in the list as long as more can come, so that nothing is noted twice.
-            if not item.said.is_over:
+            was_over = item.said.is_over
+            async with aclosing(_rest(item, journal)) as messages:
+                async for message in messages:
+                    yield message
+                    await ready()
+                    if not is_here():
+                        return
+            self._remove(item)
+            if not was_over:
                 self._items.append(item)
-            async for message in _rest(item, journal):
-                yield message
-                await ready()
             if all(_is_at_its_end(other) for other in self._items):
                 return
+
+    async def _look_back(
+        self, asked: Replay, journal: Journal, is_here: Callable[[], bool]
+    ) -> None:
+        """Put the finished cells that are asked for before all else."""
+        here = {item.said.parent.get("msg_id") for item in self._items if isinstance(item, Span)}
+        found = await _asked_for(asked, journal, here, is_here)
+        if found is not None:
+            self._items[:0] = found
+            self.replay = None
+
+    def _remove(self, item: Span | OutMessage) -> None:
+        # It may have been thrown away meanwhile, to make room.
+        left = [each for each in self._items if each is not item]
+        if len(left) < len(self._items) and isinstance(item, OutMessage):
+            self._other_bytes -= rough_bytes(item)
+        self._items = left
 
     def _drop_others(self) -> None:
         others = [item for item in self._items if isinstance(item, OutMessage)]
         while len(others) > MAX_OTHER_COUNT or self._other_bytes > MAX_OTHER_BYTES:
             oldest = others.pop(0)
-            self._items.remove(oldest)
-            self._other_bytes -= rough_bytes(oldest)
+            self._remove(oldest)
             self.dropped_count += 1
 
 
@@ -158,8 +180,11 @@ def _is_at_its_end(item: Span | OutMessage) -> bool:
     return item.begin >= len(item.said.messages or ())
 
 
-async def _rest(span: Span, journal: Journal) -> AsyncIterator[OutMessage]:
-    """Yield what the client has not got of a cell, as far as it has come."""
+async def _rest(span: Span, journal: Journal) -> AsyncGenerator[OutMessage, None]:
+    """Yield what the client has not got of a cell, as far as it has come.
+
+    The span goes on once the next message is asked for: a client may leave before it gets one.
+    """
     said = span.said
     while said.messages is not None:
         if span.begin >= len(said.messages):
@@ -168,10 +193,10 @@ async def _rest(span: Span, journal: Journal) -> AsyncIterator[OutMessage]:
             return
         message = said.messages[span.begin]
         if is_idle(message) and said.reply is not None and not span.has_reply:
-            span.has_reply = True
             yield said.reply
-        span.begin += 1
+            span.has_reply = True
         yield message
+        span.begin += 1
     try:
         await journal.flush()
         event = await journal.end_of_cell(said.number)
@@ -182,19 +207,30 @@ async def _rest(span: Span, journal: Journal) -> AsyncIterator[OutMessage]:
         message = as_sent(recorded, said.parent)
         if is_idle(message) and event.reply is not None and not span.has_reply:
             yield as_sent(event.reply, said.parent, channel="shell")
+            span.has_reply = True
         yield message
+        span.begin += 1
     if event.outputs.dropped_count > span.dropped_before:
         yield _not_kept(event.outputs.dropped_count - span.dropped_before, said.parent)
 
 
-async def _asked_for(asked: Replay, journal: Journal, here: set[object]) -> list[Span | OutMessage]:
-    """Return the finished cells that are asked for, but those that are ``here`` already."""
+async def _asked_for(
+    asked: Replay, journal: Journal, here: set[object], is_here: Callable[[], bool]
+) -> list[Span | OutMessage] | None:
+    """Return the finished cells that are asked for, but those that are ``here`` already.
+
+    None where the client is gone.
+    """
     try:
         # Those that are here may be among them.
         last_count = asked.last_count + len(here)
-        found = await past_cells(journal, last_count=last_count, since=asked.since)
+        found = await past_cells(
+            journal, last_count=last_count, since=asked.since, is_wanted=is_here
+        )
     except GatewayError as problem:
         return [_notice(f"earlier cells cannot be read now: {problem}", {})]
+    if not is_here():
+        return None
     earlier = [c for c in found if c.finished is not None and c.started.msg_id not in here]
     return [
         Span(Transcript.in_journal(cell.started.header, cell.number))

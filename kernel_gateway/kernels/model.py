@@ -125,6 +125,10 @@ class KernelModel:
         if self.execution_count is None:
             await self._lineage.look()
 
+    def continue_at(self, count: int) -> None:
+        """Have the next cell show the number after this one."""
+        self._lineage.execution_count = max(count, 0)
+
     @property
     def last_activity(self) -> datetime:
         """When a message came or went last (aware)."""

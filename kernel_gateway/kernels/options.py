@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
+from kernel_gateway.audit.facts import DerivedFrom
 from kernel_gateway.errors import BadRequest
 from kernel_gateway.kernels.identity import Identity
 from lambda_kernel.contract import keys, names
@@ -50,6 +51,36 @@ class ForkSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """What makes a kernel a replay; only the gateway itself chooses it.
+
+    Attributes:
+        replay_id: a lower-case UUID; names its part of the user's prefix, and its scope.
+        part: a folder of it, for cells that each have a workspace of their own; 0 = all of it.
+        derived_from: what is replayed.
+        has_connectors: whether cells get the values of the agent's connectors.
+    """
+
+    replay_id: str
+    part: int = 0
+    derived_from: DerivedFrom
+    has_connectors: bool = False
+
+    def __post_init__(self) -> None:
+        names.check_kernel_id(self.replay_id, "replay.replay_id")
+
+    def prefix(self, owner: Identity) -> str:
+        """Return the only prefix of the workspaces bucket that its cells reach."""
+        base = keys.replay_prefix(owner.user, self.replay_id)
+        return f"{base}{self.part}/" if self.part else base
+
+    def scope_of(self, owner: Identity) -> Scope:
+        """Return whose state its cells see: nobody else's, and HOME is never saved."""
+        agent = owner.agent if self.has_connectors else None
+        return Scope(user=owner.user, agent=agent, execution=self.replay_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelOptions:
     """The choices of one kernel; checked when made.
 
@@ -60,6 +91,7 @@ class KernelOptions:
         scope: ``agent`` (the agent's HOME, else the user's) or ``execution`` (an empty HOME for
             every cell).
         source: the kernel whose session it goes on with, or None.
+        replay: what it replays, None for every kernel that a client starts.
     """
 
     workspace: str = DEFAULT_WORKSPACE
@@ -67,6 +99,7 @@ class KernelOptions:
     run: str | None = None
     scope: Literal["agent", "execution"] = "agent"
     source: ForkSource | None = None
+    replay: ReplayOptions | None = None
 
     def __post_init__(self) -> None:
         names.check_workspace(self.workspace, WORKSPACE)
@@ -124,9 +157,13 @@ class KernelOptions:
 
         Source: storage.md, "Scope".
         """
+        if self.replay is not None:
+            return self.replay.scope_of(owner)
         execution = kernel_id if self.scope == "execution" else None
         return Scope(user=owner.user, agent=owner.agent, execution=execution)
 
     def prefix(self, owner: Identity) -> str:
         """Return the prefix of the workspaces bucket that the working directory mirrors."""
+        if self.replay is not None:
+            return self.replay.prefix(owner)
         return keys.workspace_prefix(owner.user, self.workspace, self.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any
 
@@ -143,14 +144,20 @@ class Outlet:
             journal: of the kernel.
             ready: waits until the client can take more.
         """
-        missed = client.missed
-        if missed is None:
+        missed, sink = client.missed, client.sink
+        if missed is None or sink is None:
             return
-        async for message in missed.messages(journal, ready):
-            if client.sink is None:
-                return
-            self._tell(client.sink, message)
-        if client.missed is missed and client.sink is not None:
+
+        def is_here() -> bool:
+            # A session that has come back meanwhile has another sink, and is given it all there.
+            return client.sink is sink
+
+        async with aclosing(missed.messages(journal, ready, is_here)) as messages:
+            async for message in messages:
+                if not is_here():
+                    return
+                self._tell(sink, message)
+        if client.missed is missed and is_here():
             client.missed = None
 
     def forget(self, said: Transcript) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry
+from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry, SessionClosed
 from kernel_gateway.audit.journal import Journal
 
 READ_AHEAD_COUNT = 16
@@ -30,7 +31,12 @@ class PastCell:
 
 
 async def past_cells(
-    journal: Journal, *, last_count: int, since: str | None = None
+    journal: Journal,
+    *,
+    last_count: int,
+    since: str | None = None,
+    is_open: bool = False,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> list[PastCell]:
     """Return the newest cells, oldest first, without what they said.
 
@@ -38,6 +44,8 @@ async def past_cells(
         journal: of their kernel.
         last_count: at most so many.
         since: only those after the cell of this request, a msg_id.
+        is_wanted: asked while it reads; what was found so far is returned once it is not.
+        is_open: the kernel is there, so what was closed is an earlier one of the same id.
 
     Raises:
         GatewayError: the journal cannot be read.
@@ -48,9 +56,13 @@ async def past_cells(
     async with aclosing(journal.newest_first(ahead_count=READ_AHEAD_COUNT)) as entries:
         async for entry in entries:
             event = entry.event
+            if not is_wanted():
+                break
             if isinstance(event, CellFinished):
                 bare = replace(event, outputs=replace(event.outputs, messages=()))
                 ends[event.request_id] = replace(entry, event=bare)
+            elif is_open and isinstance(event, SessionClosed):
+                break
             elif isinstance(event, CellStarted):
                 if event.msg_id == since or len(found) == last_count:
                     break

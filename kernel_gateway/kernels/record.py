@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernel_gateway.errors import StorageError
 from kernel_gateway.kernels.identity import Identity
@@ -34,6 +34,7 @@ class KernelRecord:
         floor_seq: commits up to this number belong to before the last restart.
         origin: where it was forked, if it was, and was not restarted since.
         holder: the lease of the gateway that serves it, or served it last.
+        seeds: what its random number generators begin with; none in a fork, see Invocation.
     """
 
     schema: int = SCHEMA
@@ -48,6 +49,7 @@ class KernelRecord:
     floor_seq: int = 0
     origin: Origin | None = None
     holder: str | None = None
+    seeds: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names.check_kernel_id(self.kernel_id, "record.kernel_id")

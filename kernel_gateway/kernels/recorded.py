@@ -32,12 +32,18 @@ from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.kernels.model import KernelModel
 from kernel_gateway.kernels.outlet import Client, Sink
 from kernel_gateway.kernels.position import Position
+from kernel_gateway.kernels.recorder import Recorded
 from kernel_gateway.kernels.services import KernelServices
 from kernel_gateway.kernels.transcript import Transcript
 from kernel_gateway.messaging.message import InMessage
 from lambda_kernel.contract.invocation import Invocation
 
 logger = logging.getLogger(__name__)
+
+UNRECORDED = (
+    "[gateway] the audit journal cannot be written: this cell, and those after it as long as that "
+    "is so, run unrecorded, as audit.required = false says\n"
+)
 
 
 async def at_once() -> None:
@@ -129,11 +135,14 @@ class RecordedKernel(KernelModel):
             logger.warning("what an earlier gateway left cannot be settled yet", exc_info=True)
         await self._outlet.catch_up(client, self.journal, ready)
 
-    async def _record_start(self, request: InMessage, invocation: Invocation) -> None:
-        """Record that a cell is about to be sent (raises GatewayError)."""
+    async def _record_start(self, request: InMessage, invocation: Invocation) -> bool:
+        """Record that a cell is about to be sent; return whether it is (raises GatewayError)."""
         services = self._services
         facts = start_facts(self.record, self.environment, services, invocation, request)
-        await services.recorder.started(self.record, invocation, request, facts)
+        found = await services.recorder.started(self.record, invocation, request, facts)
+        if found is Recorded.NO_LONGER:
+            self._outlet.publish("stream", {"name": "stderr", "text": UNRECORDED}, request)
+        return found is Recorded.YES
 
     def _record_end(self, cell: Call, settled: Settled) -> None:
         said = self._outlet.said

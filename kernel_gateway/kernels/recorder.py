@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from enum import Enum
+from functools import partial
 from typing import Any
 
 from kernel_gateway.audit.chain import (
@@ -23,18 +25,35 @@ from kernel_gateway.audit.chain import (
 )
 from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.facts import StartFacts
+from kernel_gateway.audit.indexing import Indexing
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.keeping import Keeping
+from kernel_gateway.audit.later_events import ContentRemoved
+from kernel_gateway.audit.references import BlobShelf
+from kernel_gateway.audit.removal import Removable, remove
 from kernel_gateway.audit.shelf import TrailShelf
+from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.dispatch.settle import Settled
-from kernel_gateway.errors import GatewayError
+from kernel_gateway.errors import GatewayError, StorageError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
+from kernel_gateway.kernels.finished import FinishedCell
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
+from kernel_gateway.kernels.unrecorded import Gaps
+from kernel_gateway.kernels.watch import Watch
 from kernel_gateway.messaging.message import InMessage, utc_text
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Invocation
 
 logger = logging.getLogger(__name__)
+
+
+class Recorded(Enum):
+    """Whether the journal has a cell that is about to be sent."""
+
+    YES = "yes"
+    NO = "no"
+    NO_LONGER = "no, but the cell before"
 
 
 class CellRecorder:
@@ -45,6 +64,12 @@ class CellRecorder:
         bucket: the records bucket.
         now: the time, aware.
         sealer: signs entries; None = they are not signed.
+        keeping: how entries are kept.
+
+    Attributes:
+        sealer: as it was given.
+        watchers: are told when a cell's end is in the journal.
+        indexing: is told of journals that have grown.
     """
 
     def __init__(
@@ -53,14 +78,22 @@ class CellRecorder:
         bucket: str,
         now: Callable[[], datetime],
         sealer: Sealer | None = None,
+        keeping: Keeping | None = None,
+        indexing: Indexing | None = None,
     ) -> None:
         self._store = store
         self._bucket = bucket
         self._now = now
-        self._sealer = sealer
+        self.sealer = sealer
+        self._keeping = keeping or Keeping()
+        self._gaps = Gaps()
         self._shelf = TrailShelf(store, bucket)
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._references = BlobShelf(store, bucket, self._keeping.lock)
+        self._watch = Watch()
+        self.watchers: list[Callable[[FinishedCell], object]] = []
+        self.indexing = indexing or Indexing(TrailIndex(store, bucket), pause_s=None)
 
     def journal(self, kernel_id: str, *, is_new: bool = False) -> Journal:
         """Return the journal of a kernel; ``is_new``: nobody has written to it."""
@@ -72,11 +105,24 @@ class CellRecorder:
 
     def opened(self, kernel_id: str, *, is_new: bool = False) -> Journal:
         """Return a journal that is not kept: of a kernel that may have ended long ago."""
-        return Journal(self._store, self._bucket, kernel_id, is_new=is_new, sealer=self._sealer)
+        return Journal(
+            self._store,
+            self._bucket,
+            kernel_id,
+            is_new=is_new,
+            sealer=self.sealer,
+            keeping=self._keeping,
+        )
 
     def forget(self, kernel_id: str) -> None:
         """Know nothing of a journal that another gateway may have written to."""
         self._journals.pop(kernel_id, None)
+        self._gaps.close(kernel_id)
+        self._watch.forget(kernel_id)
+
+    def keep(self, kernel_id: str, body: bytes) -> str:
+        """Have an object stored that an entry of a journal names; return its digest."""
+        return self._references.keep(kernel_id, body)
 
     async def started(
         self,
@@ -84,7 +130,7 @@ class CellRecorder:
         invocation: Invocation,
         request: InMessage,
         facts: StartFacts,
-    ) -> None:
+    ) -> Recorded:
         """Record that a cell is about to be sent.
 
         Raises:
@@ -102,7 +148,22 @@ class CellRecorder:
             content=request.content,
             gateway=facts,
         )
-        await self.journal(record.kernel_id).append(event, **self._stamp(record))
+        journal, stamp = self.journal(record.kernel_id), self._stamp(record)
+        changed = self._watch.before(record.kernel_id, facts)
+        if changed is not None:
+            journal.add(changed, **stamp)
+        try:
+            await self._close_gap(journal, record)
+            await journal.append(event, **stamp)
+        except StorageError as problem:
+            # Who finds another gateway's entries must not go on.
+            if self._keeping.is_required:
+                raise
+            logger.warning("a cell runs unrecorded", exc_info=True)
+            event = await asyncio.to_thread(self._keeping.redactor.started, event)
+            is_first = self._gaps.note(record.kernel_id, event, stamp["time"], str(problem))
+            return Recorded.NO_LONGER if is_first else Recorded.NO
+        return Recorded.YES
 
     def finished(
         self,
@@ -123,13 +184,19 @@ class CellRecorder:
             timings_ms: duration per step.
             on_written: called then.
         """
-        event = _finished(invocation.request_id, settled, said, timings_ms)
+        event = self._finished(record, invocation.request_id, settled, said, timings_ms)
+        stamp = self._stamp(record)
+        count, is_cell = invocation.execution_count, invocation.kind == "execute"
 
         def written(number: int) -> None:
             said.move_to_journal(number)
             on_written()
+            self._tell(FinishedCell.of(record, event, count, number, stamp["time"]), is_cell)
 
         self._add(record, event, written)
+        granted = self._watch.after(record.kernel_id, event)
+        if granted is not None:
+            self._add(record, granted)
 
     async def settled(
         self, record: KernelRecord, started: CellStarted, settled: Settled, said: Transcript
@@ -139,12 +206,15 @@ class CellRecorder:
         Raises:
             GatewayError: it cannot be recorded.
         """
-        event = _finished(started.request_id, settled, said, {})
+        event = self._finished(record, started.request_id, settled, said, {})
         outputs = replace(event.outputs, is_complete=False)
         status = event.status if settled.committed else "lost"
         event = replace(event, outputs=outputs, status=status)
-        await self.journal(record.kernel_id).append(event, **self._stamp(record))
-        self._shelf.changed(record.kernel_id)
+        journal, stamp = self.journal(record.kernel_id), self._stamp(record)
+        await journal.append(event, **stamp)
+        self._grew(record.kernel_id)
+        number, count = journal.number or 0, started.execution_count
+        self._tell(FinishedCell.of(record, event, count, number, stamp["time"]), started.is_cell)
 
     def interrupted(self, record: KernelRecord, invocation: Invocation) -> None:
         """Record that somebody asked to interrupt a cell."""
@@ -156,12 +226,30 @@ class CellRecorder:
 
     async def closed(self, record: KernelRecord, journal: Journal, reason: str) -> None:
         """Record that a kernel is no more, and forget it; of one without entries nothing is."""
-        if journal.number == 0 and not journal.is_waiting:
+        is_empty = journal.number == 0 and not journal.is_waiting
+        if is_empty and self._gaps.find(record.kernel_id) is None:
             self._journals.pop(record.kernel_id, None)
             return
+        gap = self._gaps.find(record.kernel_id)
+        if gap is not None:
+            journal.add(gap, **self._stamp(record))
+            self._gaps.close(record.kernel_id)
         journal.add(SessionClosed(reason=reason), **self._stamp(record))
         await self._flush(journal, record.kernel_id)
         self._journals.pop(record.kernel_id, None)
+
+    async def remove_content(
+        self,
+        kernel_id: str,
+        journal: Journal,
+        found: Removable,
+        event: ContentRemoved | None,
+        *,
+        epoch: int,
+    ) -> None:
+        """Delete what cells have said, also where the rendered notebook shows it; as `remove`."""
+        async with self._shelf.without(kernel_id):
+            await remove(journal, found, event, epoch=epoch, time=utc_text(self._now()))
 
     def _add(
         self,
@@ -177,17 +265,27 @@ class CellRecorder:
 
     async def open_cell(self, kernel_id: str) -> CellStarted | None:
         """Return the cell that nobody has recorded the end of (raises StorageError)."""
+        await self._watch.recall(kernel_id, self.journal(kernel_id))
         async for entry in self.journal(kernel_id).newest_first():
             if isinstance(entry.event, CellStarted):
                 return entry.event
-            if not isinstance(entry.event, CellInterrupted):
+            if not isinstance(entry.event, CellInterrupted | ContentRemoved):
                 return None
         return None
+
+    async def flush(self) -> None:
+        """Try to write all that was added; what fails is logged, and tried again later."""
+        waiting = [
+            (kernel_id, each) for kernel_id, each in self._journals.items() if each.is_waiting
+        ]
+        await asyncio.gather(*(self._flush(each, kernel_id) for kernel_id, each in waiting))
 
     async def close(self) -> None:
         """Wait until all that was added was tried to be written."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._references.close()
+        self.indexing.close()
         await self._shelf.close()
 
     async def _flush(self, journal: Journal, kernel_id: str) -> None:
@@ -197,27 +295,46 @@ class CellRecorder:
             # It is tried again before the kernel's next cell, which is refused if that fails too.
             logger.exception("the journal was not written", extra={"kernel_id": kernel_id})
         else:
-            self._shelf.changed(kernel_id)
+            self._grew(kernel_id)
+
+    def _grew(self, kernel_id: str) -> None:
+        self._shelf.changed(kernel_id)
+        self.indexing.note(kernel_id)
+
+    def _tell(self, cell: FinishedCell, is_cell: bool) -> None:
+        # Later: what a watcher does is no concern of the journal.
+        for watcher in self.watchers if is_cell else ():
+            asyncio.get_running_loop().call_soon(watcher, cell)
+
+    async def _close_gap(self, journal: Journal, record: KernelRecord) -> None:
+        gap = self._gaps.find(record.kernel_id)
+        if gap is not None:
+            await journal.append(gap, **self._stamp(record))
+            self._gaps.close(record.kernel_id)
 
     def _stamp(self, record: KernelRecord) -> dict[str, Any]:
         return {"epoch": record.epoch, "time": utc_text(self._now())}
 
-
-def _finished(
-    request_id: str, settled: Settled, said: Transcript, timings_ms: Mapping[str, float]
-) -> CellFinished:
-    # A comm message has no reply.
-    failed = settled.trouble is not None or (
-        said.reply is not None and said.reply.content.get("status") != "ok"
-    )
-    return CellFinished(
-        request_id=request_id,
-        status="error" if failed else "ok",
-        failure=settled.trouble.failure.ename if settled.trouble else None,
-        head=settled.head,
-        adopted=settled.adopted,
-        reply=None if said.reply is None else recorded(said.reply),
-        outputs=recorded_outputs(said),
-        gateway=end_facts(settled, timings_ms),
-        handler=handler_facts(settled),
-    )
+    def _finished(
+        self,
+        record: KernelRecord,
+        request_id: str,
+        settled: Settled,
+        said: Transcript,
+        timings_ms: Mapping[str, float],
+    ) -> CellFinished:
+        # A comm message has no reply.
+        failed = settled.trouble is not None or (
+            said.reply is not None and said.reply.content.get("status") != "ok"
+        )
+        return CellFinished(
+            request_id=request_id,
+            status="error" if failed else "ok",
+            failure=settled.trouble.failure.ename if settled.trouble else None,
+            head=settled.head,
+            adopted=settled.adopted,
+            reply=None if said.reply is None else recorded(said.reply),
+            outputs=recorded_outputs(said),
+            gateway=end_facts(settled, timings_ms),
+            handler=handler_facts(settled, partial(self.keep, record.kernel_id)),
+        )

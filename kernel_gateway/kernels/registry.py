@@ -10,7 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
-from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.indexing import Indexing
+from kernel_gateway.audit.keeping import Keeping
+from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
 from kernel_gateway.environments.environment import Environment
@@ -21,7 +23,7 @@ from kernel_gateway.errors import (
     NotFound,
     PreconditionFailed,
 )
-from kernel_gateway.kernels import forking
+from kernel_gateway.kernels import forking, seeds
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.directory import Directory
 from kernel_gateway.kernels.ended import EndedKernel, EndedKernels
@@ -52,12 +54,13 @@ class KernelRegistry:
     """The kernels by id. Ownership is checked by the caller (`identity.may_see`, `may_execute`).
 
     Attributes:
+        services: what its kernels share.
         ended: kernels that this gateway had.
         on_moved: called with a kernel that another gateway has taken over, once it has stopped.
     """
 
     def __init__(self, services: KernelServices, environments: Mapping[str, Environment]) -> None:
-        self._services = services
+        self.services = services
         self._environments = environments
         self._directory = Directory(services, environments)
         self.on_moved: Callable[[LambdaKernel], object] = lambda kernel: None
@@ -77,10 +80,12 @@ class KernelRegistry:
         dispatch_settings: DispatchSettings | None = None,
         replica_settings: ReplicaSettings | None = None,
         sealer: Sealer | None = None,
+        keeping: Keeping | None = None,
+        index_pause_s: float | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         lease_clock: Callable[[], float] = clock_s,
     ) -> KernelRegistry:
-        """Return the registry, with the kernels whose records the deployment holds.
+        """Return the registry, which reads the records that the deployment holds from now on.
 
         Args:
             stack: names of buckets and functions.
@@ -93,6 +98,8 @@ class KernelRegistry:
             dispatch_settings: how cells are sent.
             replica_settings: who this gateway is among those on the same buckets.
             sealer: signs the journals; None = they are not signed.
+            keeping: how they are kept.
+            index_pause_s: so long after a cell its journal is indexed; None = by searches only.
             now: the time, aware.
             lease_clock: seconds; nobody may set it.
 
@@ -123,7 +130,14 @@ class KernelRegistry:
             ),
             manifests=ManifestCache(max_bytes=settings.manifest_bytes),
             history=InputHistory(max_characters=settings.history_characters),
-            recorder=CellRecorder(store, stack.records, now, sealer),
+            recorder=CellRecorder(
+                store,
+                stack.records,
+                now,
+                sealer,
+                keeping,
+                Indexing(TrailIndex(store, stack.records), pause_s=index_pause_s),
+            ),
             settings=settings,
             now=now,
             pythons=pythons or {},
@@ -131,12 +145,13 @@ class KernelRegistry:
         )
         registry = cls(services, environments)
         await asyncio.gather(dispatcher.open(), services.replica.open())
-        await registry._directory.refresh()
+        registry._directory.begin()
         return registry
 
     async def close(self) -> None:
         """Stop what runs; the records stay, so that the next gateway finds its kernels."""
-        services = self._services
+        services = self.services
+        await self._directory.close()
         stopping = [asyncio.ensure_future(kernel.suspend()) for kernel in self.all()]
         tasks = [*stopping, *services.tasks, *services.settling.values()]
         if tasks:
@@ -175,38 +190,60 @@ class KernelRegistry:
             PreconditionFailed: a kernel of this id exists.
             StorageError: the record could not be written.
         """
-        environment = self._environments.get(spec_name)
-        if environment is None:
-            raise NotFound(f"there is no kernelspec {spec_name!r}")
         owner = owner.as_owner
-        floor_seq = 0
         source = self.source_of(owner, options)
         found = None
         if source is not None:
             options = options.inherited(source.options)
             found = await self._found(source, options)
-        if kernel_id is None:
-            kernel_id = str(uuid.uuid4())
-        else:
-            floor_seq = await self._used_seq(owner, options, kernel_id)
+        floor_seq = await self._used_seq(owner, options, kernel_id) if kernel_id is not None else 0
+        return await self.begin(
+            owner,
+            spec_name=spec_name,
+            options=options,
+            kernel_id=str(uuid.uuid4()) if kernel_id is None else kernel_id,
+            workdir_name=None if source is None else source.record.workdir_name,
+            floor_seq=floor_seq,
+            found=found,
+        )
+
+    async def begin(
+        self,
+        owner: Identity,
+        *,
+        spec_name: str,
+        options: KernelOptions,
+        kernel_id: str,
+        workdir_name: str | None = None,
+        floor_seq: int = 0,
+        found: forking.Found | None = None,
+        recorded_seeds: Mapping[str, int] | None = None,
+    ) -> LambdaKernel:
+        """Return a new kernel whose id nobody has used since ``floor_seq``; raises as `start`."""
+        environment = self._environments.get(spec_name)
+        if environment is None:
+            raise NotFound(f"there is no kernelspec {spec_name!r}")
         if found is not None:
             # The first commit of the fork comes after the one that it begins with.
             floor_seq = max(floor_seq, found.origin.head.seq)
+        if recorded_seeds is None:
+            recorded_seeds = {} if found is not None else seeds.drawn(environment)
         record = KernelRecord(
             kernel_id=kernel_id,
             spec_name=spec_name,
-            owner=owner,
+            owner=owner.as_owner,
             options=options,
-            workdir_name=uuid.uuid4().hex if source is None else source.record.workdir_name,
-            created=utc_text(self._services.now()),
+            workdir_name=workdir_name or uuid.uuid4().hex,
+            created=utc_text(self.services.now()),
             floor_seq=floor_seq,
             origin=None if found is None else found.origin,
-            holder=await self._services.replica.ready(),
+            holder=await self.services.replica.ready(),
+            seeds=dict(recorded_seeds),
         )
-        etag = await self._services.records.create(record)
+        etag = await self.services.records.create(record)
         if found is not None:
             await self._hold(record, found)
-            self._services.manifests.put(kernel_id, found.origin.head, found.stored)
+            self.services.manifests.put(kernel_id, found.origin.head, found.stored)
         return self._directory.add(record, etag, environment, is_new=True)
 
     def source_of(self, owner: Identity, options: KernelOptions) -> LambdaKernel | None:
@@ -233,19 +270,29 @@ class KernelRegistry:
         """Return every kernel that is known here, oldest first."""
         return list(self._directory.kernels.values())
 
+    async def complete(self) -> None:
+        """Wait until the kernels of earlier gateways are known (raises StorageError)."""
+        await self._directory.complete()
+
     async def refresh(self) -> None:
         """Bring in what other gateways did, up to some seconds ago (raises StorageError)."""
         await self._directory.refresh()
 
     async def find(self, kernel_id: str) -> LambdaKernel:
-        """Return the kernel, whichever gateway started it (raises NotFound, StorageError)."""
+        """Return the kernel as it is now, whichever gateway started it.
+
+        Raises:
+            NotFound: there is none.
+            StorageError: S3 does not answer.
+        """
+        await self.services.replica.check()
         return await self._directory.find(kernel_id)
 
-    async def reach(self, kernel_id: str, *, takes: bool) -> LambdaKernel:
+    async def reach(self, found: LambdaKernel, *, takes: bool) -> LambdaKernel:
         """Return the kernel, if no other gateway serves it.
 
         Args:
-            kernel_id: which.
+            found: what `find` has just returned.
             takes: it is served here from now on; else only looked at.
 
         Raises:
@@ -253,16 +300,15 @@ class KernelRegistry:
             NotFound: there is none.
             StorageError: S3 does not answer.
         """
-        await self._services.replica.check()
-        kernel = await self._directory.find(kernel_id)
+        kernel = found
         if takes:
-            async with self._directory.lock(kernel_id):
-                kernel = self.get(kernel_id)
+            async with self._directory.lock(found.kernel_id):
+                kernel = self.get(found.kernel_id)
                 await kernel.hold()
         if kernel.is_held:
             return kernel
         holder = kernel.record.holder
-        if holder is not None and (sighting := await self._services.replica.sight(holder)):
+        if holder is not None and (sighting := await self.services.replica.sight(holder)):
             raise HeldElsewhere(
                 holder,
                 replica_id=sighting.lease.replica_id,
@@ -284,7 +330,7 @@ class KernelRegistry:
         """
         kernel = self.get(kernel_id)
         await kernel.hold()
-        await self._services.records.delete(kernel_id)
+        await self.services.records.delete(kernel_id)
         # A second request may have been faster meanwhile.
         if self._directory.kernels.pop(kernel_id, None) is not None:
             ended = EndedKernel(kernel_id=kernel_id, owner=kernel.owner, reason=reason)
@@ -299,19 +345,10 @@ class KernelRegistry:
         """Interrupt the running cell of the kernel (raises NotFound, StorageError)."""
         await self.get(kernel_id).interrupt()
 
-    def past_journal(self, kernel_id: str) -> Journal:
-        """Return the journal of a kernel that is known no more."""
-        return self._services.recorder.opened(kernel_id)
-
     def waiting(self, environment: Environment) -> int:
         """Return how many cells of this environment wait for a free container."""
-        function_name = self._services.stack.function_name(environment.id)
-        return self._services.dispatcher.gate(function_name).waiting
-
-    @property
-    def replica(self) -> Replica:
-        """This gateway among those on the same buckets."""
-        return self._services.replica
+        function_name = self.services.stack.function_name(environment.id)
+        return self.services.dispatcher.gate(function_name).waiting
 
     def _in_use(self) -> bool:
         return any(
@@ -325,8 +362,8 @@ class KernelRegistry:
             # What stands there from now on is what its record says, when it is looked at.
             self._directory.add(kernel.record, kernel.etag, kernel.environment, is_new=False)
             task = asyncio.get_running_loop().create_task(self._left(kernel))
-            self._services.tasks.add(task)
-            task.add_done_callback(self._services.tasks.discard)
+            self.services.tasks.add(task)
+            task.add_done_callback(self.services.tasks.discard)
 
     async def _left(self, kernel: LambdaKernel) -> None:
         await kernel.suspend(is_moved=True)
@@ -353,11 +390,11 @@ class KernelRegistry:
         try:
             await self._chain(scope, found.origin.kernel_id).stored_at(found.origin.head.seq)
         except NotFound as gone:
-            await self._services.records.delete(record.kernel_id)
+            await self.services.records.delete(record.kernel_id)
             raise BadRequest(f"{FROM}: the cell has just expired") from gone
 
     def _chain(self, scope: Scope, kernel_id: str) -> Chain:
-        services = self._services
+        services = self.services
         return Chain(
             store=services.store, bucket=services.stack.state, scope=scope, kernel_id=kernel_id
         )

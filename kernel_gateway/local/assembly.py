@@ -76,7 +76,7 @@ async def assemble(
     closing.callback(address.close)
     relay = await Relay.open(s3_listener, address)
     closing.push_async_callback(relay.close)
-    await prepare_buckets(client, settings.stack)
+    await prepare_buckets(client, settings.stack, locks_records=settings.locks_records)
     handler_uri = await asyncio.to_thread(_stage, client, settings, archive)
     front = _front(settings, keys, address)
     closing.callback(front.sts.close)

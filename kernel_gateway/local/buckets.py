@@ -18,12 +18,13 @@ PREPARE_TIMEOUT_S = 20.0
 POLL_S = 0.02
 
 
-async def prepare_buckets(client: Any, stack: Stack) -> None:
+async def prepare_buckets(client: Any, stack: Stack, *, locks_records: bool = False) -> None:
     """Make the four buckets where they are missing; S3 may still be starting.
 
     Args:
         client: an S3 client with the gateway's rights.
         stack: names of the buckets.
+        locks_records: the records bucket, where it is made now, can hold Object Lock.
 
     Raises:
         StartError: S3 does not let itself be used.
@@ -31,7 +32,7 @@ async def prepare_buckets(client: Any, stack: Stack) -> None:
     deadline = time.monotonic() + PREPARE_TIMEOUT_S
     while True:
         try:
-            await asyncio.to_thread(_prepare, client, stack)
+            await asyncio.to_thread(_prepare, client, stack, locks_records)
         except (ClientError, BotoCoreError) as error:
             if time.monotonic() > deadline:
                 raise StartError(f"the buckets cannot be made: {error}") from error
@@ -40,11 +41,14 @@ async def prepare_buckets(client: Any, stack: Stack) -> None:
             return
 
 
-def _prepare(client: Any, stack: Stack) -> None:
+def _prepare(client: Any, stack: Stack, locks_records: bool) -> None:
     there = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
     for bucket in stack.buckets:
         if bucket not in there:
-            client.create_bucket(Bucket=bucket)
+            locks = locks_records and bucket == stack.records
+            client.create_bucket(
+                Bucket=bucket, **({"ObjectLockEnabledForBucket": True} if locks else {})
+            )
     client.put_bucket_versioning(
         Bucket=stack.workspaces, VersioningConfiguration={"Status": "Enabled"}
     )

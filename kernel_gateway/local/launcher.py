@@ -146,6 +146,7 @@ def settings_environment(stack: Stack, environment: Environment) -> dict[str, st
         "LKG_MEMORY_MB": str(environment.memory_mb),
         "LKG_ALLOW_DEGRADED": "1" if environment.allow_degraded else "0",
         "LKG_MASK_CONNECTORS": "1" if environment.mask_connectors else "0",
+        "LKG_RECORDED_RANDOMNESS": "1" if environment.recorded_randomness else "0",
     }
     if stack.governed_read_prefix is not None:
         settings["LKG_GOVERNED_READ_PREFIX"] = stack.governed_read_prefix

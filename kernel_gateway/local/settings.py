@@ -45,6 +45,7 @@ class LocalSettings:
         log_level: of the service process.
         bootstrap: another bootstrap file, for tests.
         handler_archive: another handler zip, for tests.
+        locks_records: the records bucket is made so that it can hold Object Lock.
     """
 
     state_dir: str
@@ -58,6 +59,7 @@ class LocalSettings:
     log_level: str = "WARNING"
     bootstrap: str | None = None
     handler_archive: str | None = None
+    locks_records: bool = False
 
 
 @contextlib.contextmanager

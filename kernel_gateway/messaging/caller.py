@@ -14,6 +14,7 @@ class Caller:
         user, agent, admin: as the token says.
         auth: how the caller was known.
         client: what it spoke.
+        user_agent: how its program names itself; anybody can claim anything.
     """
 
     user: str
@@ -21,3 +22,4 @@ class Caller:
     admin: bool = False
     auth: Literal["token"] = "token"
     client: Literal["websocket", "rest"]
+    user_agent: str | None = None

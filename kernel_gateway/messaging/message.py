@@ -12,6 +12,7 @@ from typing import Any
 
 from kernel_gateway.errors import BadRequest
 from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.idempotency import Idempotency
 
 PROTOCOL_VERSION = "5.4"
 CHANNELS = ("shell", "control", "stdin")
@@ -38,6 +39,7 @@ class InMessage:
         content: likewise.
         buffers: binary parts.
         caller: who sent it, None where no client did.
+        idempotency: by what it is known when it is sent again; only by REST.
         received_s: ``time.monotonic()`` when it was read, for the ``receive`` timing.
     """
 
@@ -48,6 +50,7 @@ class InMessage:
     content: dict[str, Any] = field(default_factory=dict)
     buffers: tuple[bytes, ...] = ()
     caller: Caller | None = None
+    idempotency: Idempotency | None = None
     received_s: float = field(default_factory=time.monotonic, compare=False)
 
     @property

@@ -17,7 +17,7 @@ class Execution:
         outputs: nbformat 4.5 outputs in order, large ones brought in; as the child says.
         files: SHA-256 (hex) of each file it created or modified, None for one it deleted, by path
             in the workspace.
-        state: digest of each variable behind it, by name; None = not known.
+        state: digest of each variable that it made or changed, by name; None = not known.
         duration_s: from start to end, None = not known.
     """
 

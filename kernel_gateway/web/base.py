@@ -105,13 +105,13 @@ class GatewayHandler(JsonErrors, APIHandler):
         if kernel_id is None or self.current_user is None:
             return
         try:
-            await self.registry.find(kernel_id)
+            found = await self.registry.find(kernel_id)
             self.visible_kernel(kernel_id)
         except NotFound:
             return  # which the handler says
         try:
             takes = self.request.method not in {"GET", "HEAD", "OPTIONS"}
-            await self.registry.reach(kernel_id, takes=takes)
+            await self.registry.reach(found, takes=takes)
         except HeldElsewhere as elsewhere:
             await self.forwarder.forward(self, elsewhere)
 

@@ -55,16 +55,16 @@ class KernelChannelsHandler(JsonErrors, KernelWebsocketHandler):
         registry: KernelRegistry = self.settings["kernel_registry"]
         with suppress(NotFound):
             await registry.find(self.kernel_id)
-        own_kernel(registry, self.current_user.identity, self.kernel_id)
+        found = own_kernel(registry, self.current_user.identity, self.kernel_id)
         try:
-            kernel = await registry.reach(self.kernel_id, takes=True)
+            kernel = await registry.reach(found, takes=True)
         except HeldElsewhere as elsewhere:
             self.connection = ForwardedConnection(self, elsewhere, self.settings["forwarder"])
             return
         self.connection = self.kernel_websocket_connection_class(
             parent=kernel,
             session_id=self.get_query_argument("session_id", None) or None,
-            caller=caller_of(self.current_user.identity, "websocket"),
+            caller=caller_of(self.current_user.identity, "websocket", self.request.headers),
             replay=replay,
             websocket_handler=self,
             config=self.config,

@@ -12,8 +12,9 @@ from tornado.iostream import StreamClosedError
 
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.kernels.execution import Execution
-from kernel_gateway.kernels.idempotency import IdempotencyKeys, fingerprint_of
+from kernel_gateway.kernels.idempotency import IdempotencyKeys
 from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.messaging.idempotency import Idempotency
 from kernel_gateway.messaging.message import OutMessage
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from kernel_gateway.web.callers import caller_of
@@ -63,7 +64,7 @@ class ExecuteHandler(GatewayHandler):
         if len(self.request.body) > MAX_BODY_BYTES:
             raise BodyTooLarge(f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
         body = ExecuteBody.read(self.request.body, self.request.headers.get(KEY_HEADER))
-        execution = self._execution = self._begin(kernel, body)
+        execution = self._execution = await self._begin(kernel, body)
         execution.readers_count += 1
         try:
             if EVENT_STREAM in self.request.headers.get("Accept", ""):
@@ -77,25 +78,28 @@ class ExecuteHandler(GatewayHandler):
             if self._is_gone and body.interrupt_on_disconnect and not execution.readers_count:
                 await execution.cancel()
 
-    def _begin(self, kernel: LambdaKernel, body: ExecuteBody) -> Execution:
-        key = body.idempotency_key
-        if key is None:
-            return self._begun(kernel, body)
+    async def _begin(self, kernel: LambdaKernel, body: ExecuteBody) -> Execution:
+        if body.idempotency_key is None:
+            return self._begun(kernel, body, None)
         of_kernels: WeakKeyDictionary[LambdaKernel, IdempotencyKeys]
         of_kernels = self.settings["idempotency_keys"]
         keys = of_kernels.setdefault(kernel, IdempotencyKeys())
-        fingerprint = fingerprint_of({**body.content, "timeout_s": body.timeout_s})
-        execution = keys.find(key, fingerprint)
+        asked = Idempotency.of(body.idempotency_key, {**body.content, "timeout_s": body.timeout_s})
+        execution = await keys.look_up(asked, kernel)
         if execution is None:
-            execution = self._begun(kernel, body)
-            keys.remember(key, fingerprint, execution)
+            execution = self._begun(kernel, body, asked)
+            keys.remember(asked, execution)
         else:
             self.set_header(REPLAYED_HEADER, "true")
         return execution
 
-    def _begun(self, kernel: LambdaKernel, body: ExecuteBody) -> Execution:
-        caller = caller_of(self.identity, "rest")
-        return Execution.begin(kernel, body.content, timeout_s=body.timeout_s, caller=caller)
+    def _begun(
+        self, kernel: LambdaKernel, body: ExecuteBody, asked: Idempotency | None
+    ) -> Execution:
+        caller = caller_of(self.identity, "rest", self.request.headers)
+        return Execution.begin(
+            kernel, body.content, timeout_s=body.timeout_s, caller=caller, idempotency=asked
+        )
 
     async def _answer(self, execution: Execution) -> None:
         while not (execution.ended or self._is_gone):
@@ -117,12 +121,11 @@ class ExecuteHandler(GatewayHandler):
             # Else an event can wait 40 ms for the ACK of the one before.
             stream.set_nodelay(True)
         await self.flush()
-        place = self._first_place()
+        place = self._last_place() if execution.is_complete else -1
         while not self._is_gone:
             said = execution.read(place)
-            for number, message in enumerate(said, start=place):
-                self.write(event_of(number, message))
-            place += len(said)
+            for place, message in said:
+                self.write(event_of(place, message))
             if said:
                 await self.flush()
             elif execution.ended:
@@ -139,10 +142,10 @@ class ExecuteHandler(GatewayHandler):
             self.write(HEARTBEAT)
             await self.flush()
 
-    def _first_place(self) -> int:
+    def _last_place(self) -> int:
         text = self.request.headers.get(LAST_EVENT_HEADER, "")
         is_number = text.isascii() and text.isdigit() and len(text) < 10
-        return int(text) + 1 if is_number else 0
+        return int(text) if is_number else -1
 
 
 def event_of(number: int, message: OutMessage) -> bytes:

@@ -21,10 +21,16 @@ def collect(endpoint: Endpoint, *, dry_run: bool) -> str:
 def shown(report: Mapping[str, Any], *, dry_run: bool) -> str:
     """Return a report of the gateway for people."""
     lines = [*report["commits"], *report["chunks"], *report["outputs"]] if dry_run else []
+    lines += [f"journal of kernel {kernel_id}" for kernel_id in report["journals"] if dry_run]
+    for kind, why in (("locked", "Object Lock holds it"), ("unreadable", "it ends with no entry")):
+        lines += [
+            f"left alone, {why}: journal of kernel {kernel_id}"
+            for kernel_id in report[f"journals_{kind}"]
+        ]
     lines += [f"left alone, a commit cannot be read: {prefix}" for prefix in report["left"]]
     counts = (
-        f"{len(report['commits'])} commits, {len(report['chunks'])} chunks "
-        f"and {len(report['outputs'])} kept outputs"
+        f"{len(report['commits'])} commits, {len(report['chunks'])} chunks, "
+        f"{len(report['outputs'])} kept outputs and {len(report['journals'])} journals"
     )
     size = f"{report['size_bytes'] / 1e6:.1f} MB"
     lines.append(f"{counts} {'would be' if dry_run else 'were'} deleted: {size}")

@@ -25,9 +25,17 @@ from kernel_gateway.web.execute_api import ExecuteHandler
 from kernel_gateway.web.garbage_api import GarbageHandler
 from kernel_gateway.web.kernels_api import KernelActionHandler, KernelHandler, KernelsHandler
 from kernel_gateway.web.outputs_api import OutputHandler
+from kernel_gateway.web.replay_api import ReplaysHandler
 from kernel_gateway.web.sessions_api import SessionHandler, SessionsHandler
 from kernel_gateway.web.status_api import EventsHandler, MetricsHandler, StatusHandler
-from kernel_gateway.web.trail_api import TrailBlobHandler, TrailHandler, TrailHeadHandler
+from kernel_gateway.web.trail_api import (
+    StatementsHandler,
+    TrailBlobHandler,
+    TrailContentHandler,
+    TrailHandler,
+    TrailHeadHandler,
+)
+from kernel_gateway.web.trails_api import TrailsHandler, TrailsIndexHandler
 from kernel_gateway.web.variables_api import VariablesHandler
 from kernel_gateway.web.workspaces_api import WorkspaceFilesHandler
 
@@ -111,12 +119,17 @@ default_handlers = [
     (rf"/api/kernels/{KERNEL_ID}/outputs/(?P<seq>[0-9]{{1,9}})", OutputHandler),
     (rf"/api/kernels/{KERNEL_ID}/cells", CellsHandler),
     (rf"/api/kernels/{KERNEL_ID}/trail.ipynb", TrailHandler),
+    (rf"/api/kernels/{KERNEL_ID}/trail.intoto.jsonl", StatementsHandler),
     (rf"/api/kernels/{KERNEL_ID}/trail/head", TrailHeadHandler),
+    (rf"/api/kernels/{KERNEL_ID}/trail/content-removals", TrailContentHandler),
     (rf"/api/kernels/{KERNEL_ID}/trail/blobs/(?P<number>[0-9]{{1,8}})", TrailBlobHandler),
+    (r"/api/trails", TrailsHandler),
+    (r"/api/trails/index", TrailsIndexHandler),
     (rf"/api/kernels/{KERNEL_ID}/channels", KernelChannelsHandler),
     (r"/api/sessions", SessionsHandler),
     (rf"/api/sessions/{SESSION_ID}", SessionHandler),
     (r"/api/workspaces/(?P<workspace>[^/]+)/files/(?P<path>.*)", WorkspaceFilesHandler),
+    (r"/api/replays", ReplaysHandler),
     (r"/api/garbage", GarbageHandler),
     (r"/metrics", MetricsHandler),
     (r"/.*", NotFoundHandler),

@@ -13,7 +13,7 @@ from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.web.base import JsonErrors
 from kernel_gateway.web.identities import LOCAL_USER, IdentityTable
 
-ADMIN_RESOURCES = frozenset({"garbage", "metrics"})
+ADMIN_RESOURCES = frozenset({"garbage", "metrics", "trail-index"})
 """What is about all users together."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
@@ -48,13 +49,18 @@ class LambdaKernelManager(AsyncMappingKernelManager):
         return DEFAULT_NAME
 
     def begin(self) -> None:
-        """Count the kernels of earlier gateways, and cull from now on where that is configured.
+        """Publish how many kernels there are, and cull from now on where that is configured.
 
         To be called outside of any request: what is begun here keeps the context it began in.
         """
-        for kernel in self.registry.all():
-            KERNEL_CURRENTLY_RUNNING_TOTAL.labels(type=kernel.spec_name).inc()
+        self.publish_counts()
         cast("Any", self).initialize_culler()
+
+    def publish_counts(self) -> None:
+        """Have Prometheus count the kernels whenever it asks."""
+        for name in self.kernel_spec_manager.environments:
+            gauge = KERNEL_CURRENTLY_RUNNING_TOTAL.labels(type=name)
+            gauge.set_function(functools.partial(_count, self.registry, name))
 
     async def start_kernel(  # type: ignore[override]
         self,
@@ -94,7 +100,6 @@ class LambdaKernelManager(AsyncMappingKernelManager):
         except GatewayError as problem:
             self._emit("start", None, spec_name, problem)
             raise
-        KERNEL_CURRENTLY_RUNNING_TOTAL.labels(type=spec_name).inc()
         self._emit("start", kernel.kernel_id, spec_name)
         logger.info("a kernel was started", extra={"kernel_id": kernel.kernel_id})
         return kernel.kernel_id
@@ -159,7 +164,8 @@ class LambdaKernelManager(AsyncMappingKernelManager):
     async def cull_kernel_if_idle(self, kernel_id: str) -> None:
         """End the kernel if it was idle for ``cull_idle_timeout`` and nobody is connected."""
         try:
-            kernel = await self.registry.reach(kernel_id, takes=False)
+            found = await self.registry.find(kernel_id)
+            kernel = await self.registry.reach(found, takes=False)
         except HeldElsewhere:
             # That gateway knows how long it has been idle; counted here from when it lets go.
             self.get_kernel(kernel_id).note_activity(datetime.now(UTC))
@@ -200,7 +206,6 @@ class LambdaKernelManager(AsyncMappingKernelManager):
 
     async def _end(self, kernel: LambdaKernel, shutdown: Awaitable[None]) -> None:
         await self._act("shutdown", kernel, shutdown)
-        KERNEL_CURRENTLY_RUNNING_TOTAL.labels(type=kernel.spec_name).dec()
         self.last_kernel_activity = datetime.now(UTC)
 
     async def _act(self, action: str, kernel: LambdaKernel, done: Awaitable[None]) -> None:
@@ -231,6 +236,10 @@ class LambdaKernelManager(AsyncMappingKernelManager):
             data["status_code"] = problem.http_status
         server: Any = self.parent
         server.event_logger.emit(schema_id=KERNEL_ACTIONS, data=data)
+
+
+def _count(registry: KernelRegistry, spec_name: str) -> int:
+    return sum(kernel.spec_name == spec_name for kernel in registry.all())
 
 
 def forked_from(kernel: LambdaKernel) -> str | None:

@@ -71,6 +71,22 @@ class RestClient:
                 raise ApiError(f"{path}: {got} bytes of {expected} came")
             return dict(response.headers)
 
+    def events(self, path: str, body: Any) -> Iterator[tuple[str, Any]]:
+        """POST JSON, and yield the name and JSON of each server-sent event of the answer.
+
+        Raises:
+            ApiError: the gateway is not there, it refused, or the answer ended early.
+        """
+        data = json.dumps(body).encode()
+        with self._answer("POST", path, data, {"Accept": "text/event-stream"}) as response:
+            name = ""
+            for line in response:
+                field, _, value = line.decode("utf-8").rstrip("\n").partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    yield name, json.loads(value)
+
     @contextmanager
     def _answer(
         self, method: str, path: str, body: bytes | BinaryIO | None, headers: Mapping[str, str]

@@ -24,6 +24,7 @@ from traitlets.config import Config
 from kernel_gateway.errors import StartError
 from kernel_gateway.garbage import GarbageCollector
 from kernel_gateway.kernels.registry import KernelRegistry
+from kernel_gateway.web import cell_events
 from kernel_gateway.web.base import request_facts
 from kernel_gateway.web.connection import LambdaWebsocketConnection
 from kernel_gateway.web.contents import NoContentsManager
@@ -115,7 +116,7 @@ class GatewayServer(ServerApp):
         server.tornado_settings = {
             **server.tornado_settings,
             "kernel_registry": registry,
-            "forwarder": Forwarder(registry.replica),
+            "forwarder": Forwarder(registry.services.replica),
             "notebook_sessions": NotebookSessions(),
             "workspace_files": files,
             "log_function": _note_request,
@@ -131,6 +132,7 @@ class GatewayServer(ServerApp):
         registry.on_moved = LambdaWebsocketConnection.close_of
         server.initialize(argv=[], find_extensions=False)
         cast("LambdaKernelManager", server.kernel_manager).begin()
+        cell_events.publish(registry.services.recorder, server)
         return server
 
     @property
@@ -154,6 +156,11 @@ class GatewayServer(ServerApp):
 
     def migrate_config(self) -> None:
         """Do nothing: there is no IPython 3 configuration to carry over."""
+
+    def init_event_logger(self) -> None:
+        """Make the bus of events, which knows ours."""
+        super().init_event_logger()
+        cell_events.register(self)
 
     def init_server_extensions(self) -> None:
         """Link none: there are none here, even where this is part of a server that has some."""

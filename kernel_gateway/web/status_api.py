@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import prometheus_client
@@ -11,9 +12,12 @@ from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from kernel_gateway.errors import StorageError
 from kernel_gateway.kernels.identity import Identity, may_see
 from kernel_gateway.messaging.message import utc_text
 from kernel_gateway.web.base import GatewayHandler, JsonErrors, endpoint
+
+logger = logging.getLogger(__name__)
 
 
 class StatusHandler(GatewayHandler):
@@ -25,6 +29,10 @@ class StatusHandler(GatewayHandler):
     @endpoint
     async def get(self) -> None:
         """Say how many kernels and connections there are, and since when."""
+        try:
+            await self.registry.complete()
+        except StorageError:
+            logger.warning("kernels of earlier gateways are not counted", exc_info=True)
         kernels = [k for k in self.registry.all() if may_see(self.identity, k.owner)]
         started = self.settings["started"]
         last = max([kernel.last_activity for kernel in kernels], default=started)

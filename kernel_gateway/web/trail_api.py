@@ -6,18 +6,31 @@ Also of a kernel that has ended: whose it was, its journal says.
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from kernel_gateway.audit.chain import CellFinished, CellStarted
+from kernel_gateway.audit import removal
+from kernel_gateway.audit.chain import CellFinished, session_of
+from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.journal import Journal
-from kernel_gateway.audit.trail import trail_chunks
-from kernel_gateway.errors import GatewayError, NotFound
+from kernel_gateway.audit.later_events import ContentRemoved
+from kernel_gateway.audit.provenance import PAYLOAD_TYPE
+from kernel_gateway.audit.references import blobs_of
+from kernel_gateway.audit.trail import statements, trail_chunks
+from kernel_gateway.errors import BadRequest, Conflict, Forbidden, GatewayError, NotFound
 from kernel_gateway.kernels.identity import Identity, may_see
+from kernel_gateway.kernels.state import ExecutionState
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from lambda_kernel.contract import names
-from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.schema import InvalidField, decode
+
+MAX_REASON_CHARACTERS = 500
 
 
-class _TrailHandler(GatewayHandler):
+class JournalHandler(GatewayHandler):
+    """Base of handlers that read journals."""
+
     auth_resource = "kernels"
     _track_activity = False
 
@@ -33,7 +46,7 @@ class _TrailHandler(GatewayHandler):
         except NotFound as unknown:
             return await self._ended(kernel_id, unknown)
         if not kernel.is_held:
-            return self.registry.past_journal(kernel_id)
+            return self.registry.services.recorder.opened(kernel_id)
         await kernel.settle_past()
         # What a cell has just said is on its way there.
         await kernel.journal.flush()
@@ -46,12 +59,11 @@ class _TrailHandler(GatewayHandler):
             raise unknown from None
         if any(kernel.kernel_id == kernel_id for kernel in self.registry.all()):
             raise unknown
-        journal = self.registry.past_journal(kernel_id)
+        journal = self.registry.services.recorder.opened(kernel_id)
         if not await journal.open():
             raise unknown
-        event = (await journal.signed(1)).entry.event
-        known = event.gateway if isinstance(event, CellStarted) else None
-        owner = None if known is None else known.session.owner
+        known = session_of((await journal.signed(1)).entry.event)
+        owner = None if known is None else known.owner
         is_theirs = owner is not None and may_see(
             self.identity, Identity(user=owner.user, agent=owner.agent)
         )
@@ -59,30 +71,116 @@ class _TrailHandler(GatewayHandler):
             raise unknown
         return journal
 
+    async def _send(self, chunks: AsyncIterator[str], name: str, *, content_type: str) -> None:
+        """Send a file as it is made; one that ends early is seen to be cut."""
+        self.set_header("Content-Type", content_type)
+        self.set_header("Content-Disposition", f'attachment; filename="{name}"')
+        try:
+            async for chunk in chunks:
+                self.write(chunk)
+                await self.flush()
+        except GatewayError:
+            stream = getattr(self.request.connection, "stream", None)
+            if self._headers_written and stream is not None:
+                # An answer that ends in order would be taken for all of it.
+                stream.close()
+            raise
+        self.finish(set_content_type=content_type)
 
-class TrailHandler(_TrailHandler):
+
+class TrailContentHandler(JournalHandler):
+    """What cells have said, to be removed from the journal: for admins."""
+
+    @endpoint
+    async def post(self, kernel_id: str) -> None:
+        """Delete it, after the journal says so; answer what went and what stands in entries."""
+        if not self.identity.admin:
+            raise Forbidden("only an admin removes content from an audit trail")
+        body = self.json_object()
+        asked = _asked(body)
+        journal = await self._journal(kernel_id)
+        found = await removal.find(journal, execution_count=asked.cell)
+        epoch = self._epoch(kernel_id, journal)
+        event = ContentRemoved(
+            blobs=tuple(sorted(set(found.blobs.values()))),
+            entries=tuple(sorted(found.blobs)),
+            reason=asked.reason,
+            user=self.identity.user,
+            agent=self.identity.agent,
+        )
+        await self.registry.services.recorder.remove_content(
+            kernel_id, journal, found, event if found.is_news else None, epoch=epoch
+        )
+        answer = {
+            "entries": event.entries,
+            "objects": len(event.blobs),
+            "cells": found.execution_counts[::-1],
+            "kept_in_entries": found.inline[::-1],
+        }
+        self.finish(json.dumps(answer))
+
+    def _epoch(self, kernel_id: str, journal: Journal) -> int:
+        """Return the epoch of the next entry (raises Conflict)."""
+        try:
+            kernel = self.visible_kernel(kernel_id)
+        except NotFound:
+            return journal.epoch
+        if kernel.execution_state is ExecutionState.BUSY:
+            # An entry between those of a cell would part them.
+            raise Conflict("a cell runs in this kernel: interrupt it, or wait for its end")
+        return max(kernel.record.epoch, journal.epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    reason: str
+    cell: int | None = None
+
+
+def _asked(body: Mapping[str, Any]) -> _Asked:
+    try:
+        asked = decode(_Asked, body, "body")
+    except InvalidField as problem:
+        raise BadRequest(str(problem)) from problem
+    if not asked.reason.strip() or len(asked.reason) > MAX_REASON_CHARACTERS:
+        raise BadRequest(f"body.reason: must be text, at most {MAX_REASON_CHARACTERS} characters")
+    return asked
+
+
+class TrailHandler(JournalHandler):
     """The trail as a notebook."""
 
     @endpoint
     async def get(self, kernel_id: str) -> None:
         """Send it, one cell at a time."""
         journal = await self._journal(kernel_id)
-        self.set_header("Content-Type", "application/x-ipynb+json")
-        self.set_header("Content-Disposition", f'attachment; filename="{kernel_id}.ipynb"')
-        try:
-            async for chunk in trail_chunks(journal):
-                self.write(chunk)
-                await self.flush()
-        except GatewayError:
-            stream = getattr(self.request.connection, "stream", None)
-            if self._headers_written and stream is not None:
-                # An answer that ends in order would be taken for a whole trail.
-                stream.close()
-            raise
-        self.finish(set_content_type="application/x-ipynb+json")
+        await self._send(
+            trail_chunks(journal), f"{kernel_id}.ipynb", content_type="application/x-ipynb+json"
+        )
 
 
-class TrailHeadHandler(_TrailHandler):
+class StatementsHandler(JournalHandler):
+    """The trail as one in-toto Statement per cell."""
+
+    @endpoint
+    async def get(self, kernel_id: str) -> None:
+        """Send one a line, in a signed envelope where that is asked for."""
+        is_signed = self.get_query_argument("signed", "false")
+        if is_signed not in {"true", "false"}:
+            raise BadRequest("signed: must be true or false")
+        sealer = self.registry.services.recorder.sealer
+        if is_signed == "true" and sealer is None:
+            raise Conflict("signed: this gateway has no key; ask without it")
+        journal = await self._journal(kernel_id)
+        made = statements(journal, self.registry.services.stack.workspaces)
+        await self._send(
+            _lines(made, sealer if is_signed == "true" else None),
+            f"{kernel_id}.intoto.jsonl",
+            content_type="application/x-ndjson",
+        )
+
+
+class TrailHeadHandler(JournalHandler):
     """Where the journal ends."""
 
     @endpoint
@@ -94,18 +192,27 @@ class TrailHeadHandler(_TrailHandler):
         self.finish(json.dumps({"kernel_id": kernel_id, "number": number, "digest": digest}))
 
 
-class TrailBlobHandler(_TrailHandler):
+class TrailBlobHandler(JournalHandler):
     """All that a cell published, where a notebook only shows the beginning."""
 
     @endpoint
     async def get(self, kernel_id: str, number: str) -> None:
-        """Answer the messages of the cell whose end is this entry."""
+        """Answer an object that this entry names: the one of ``digest``, else the outputs."""
         journal = await self._journal(kernel_id)
         if not 0 < int(number) <= await journal.open():
             raise NotFound(f"the journal has no entry {number}")
         event = (await journal.signed(int(number))).entry.event
+        asked = self.get_query_argument("digest", None)
         digest = event.outputs.blob if isinstance(event, CellFinished) else None
+        if asked is not None:
+            digest = asked if asked in blobs_of(event) else None
         if digest is None:
-            raise NotFound(f"entry {number} has no output of its own object")
+            raise NotFound(f"entry {number} names no such object")
         self.set_header("ETag", f'"{digest}"')
         self.finish(await journal.blob(digest), set_content_type="application/json")
+
+
+async def _lines(made: AsyncIterator[bytes], sealer: Sealer | None) -> AsyncIterator[str]:
+    async for each in made:
+        line = each if sealer is None else await sealer.seal(each, PAYLOAD_TYPE)
+        yield line.decode("ascii") + "\n"

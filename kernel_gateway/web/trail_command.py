@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
 from securesystemslib.signer import Key
 
-from kernel_gateway.audit.chain import CellFinished, Entry
+from kernel_gateway.audit.chain import Entry
 from kernel_gateway.audit.envelopes import Envelope
 from kernel_gateway.audit.key_folder import KeyFolder
-from kernel_gateway.audit.notebook_reading import MAX_BYTES, NotATrail, TrailFile, read_trail
+from kernel_gateway.audit.notebook_reading import (
+    MAX_BYTES,
+    NotATrail,
+    TrailCell,
+    TrailFile,
+    read_trail,
+)
+from kernel_gateway.audit.references import blobs_of
 from kernel_gateway.audit.signing import exported, imported
 from kernel_gateway.audit.verifying import (
     TAMPERED,
@@ -27,13 +37,48 @@ from kernel_gateway.audit.verifying import (
 )
 from kernel_gateway.audit.view import BLOB_FOLDER, blob_reference
 from kernel_gateway.client.endpoint import ApiError, Endpoint
-from kernel_gateway.errors import ConfigError
+from kernel_gateway.errors import BadRequest, ConfigError
 from kernel_gateway.web.cells_command import harmless
 from kernel_gateway.web.rest_client import RestClient
 from lambda_kernel.contract.schema import InvalidField
 
 LONG_S = 3600.0
 SHOWN_PROBLEMS = 20
+DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def prepared_export(options: argparse.Namespace) -> Callable[[Endpoint], str]:
+    """Return what ``trail export`` does on a gateway, and then says.
+
+    Raises:
+        BadRequest: options do not go together.
+    """
+    kernel_id: str = options.kernel
+    if options.format == "ipynb":
+        if options.sign:
+            raise BadRequest("--sign: a notebook holds signed entries; it is for --format intoto")
+        output = options.output or Path(f"{kernel_id}.ipynb")
+        return partial(export, kernel_id=kernel_id, output=output, with_blobs=options.with_blobs)
+    if options.with_blobs:
+        raise BadRequest("--with-blobs: statements name outputs by digest; it is for notebooks")
+    output = options.output or Path(f"{kernel_id}.intoto.jsonl")
+    return partial(export_statements, kernel_id=kernel_id, output=output, is_signed=options.sign)
+
+
+def export_statements(endpoint: Endpoint, kernel_id: str, output: Path, *, is_signed: bool) -> str:
+    """Write what a kernel's trail states of each cell to a file, and return what to say.
+
+    Raises:
+        ApiError: the gateway refused, or they ended early.
+        ConfigError: the file cannot be written.
+    """
+    client = RestClient(endpoint, timeout_s=LONG_S)
+    signed = "?signed=true" if is_signed else ""
+    try:
+        _download(client, f"{_trail(kernel_id)}.intoto.jsonl{signed}", output)
+    except OSError as problem:
+        raise ConfigError(f"{output}: {problem.strerror}") from problem
+    return f"wrote {output}"
 
 
 def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool) -> str:
@@ -52,12 +97,36 @@ def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool
     client = RestClient(endpoint, timeout_s=LONG_S)
     try:
         _download(client, f"{_trail(kernel_id)}.ipynb", output)
-        read = read_trail(_bounded(output))
+        read = read_trail(bounded(output))
         count = _fetch_blobs(client, kernel_id, read, output.parent) if with_blobs else 0
     except OSError as problem:
         raise ConfigError(f"{output}: {problem.strerror}") from problem
     more = f", and {count} blobs below {BLOB_FOLDER}" if with_blobs else ""
     return f"wrote {output}{more}"
+
+
+def remove_content(
+    endpoint: Endpoint, kernel_id: str, *, execution_count: int | None, reason: str
+) -> str:
+    """Have a gateway delete what cells have said, and return what to say (raises ApiError).
+
+    Args:
+        endpoint: the gateway; its token must be an admin's.
+        kernel_id: whose trail.
+        execution_count: of the one cell; None = of all of them.
+        reason: stands in the trail.
+    """
+    answer = RestClient(endpoint, timeout_s=LONG_S).call(
+        "POST",
+        f"{_trail(kernel_id)}/content-removals",
+        {"reason": reason, "cell": execution_count},
+    )
+    lines = [f"removed what was said by {_cells(answer['cells'])}: the trail says so"]
+    if answer["kept_in_entries"]:
+        lines.append(
+            f"NOT removed, as it stands in signed entries: {_cells(answer['kept_in_entries'])}"
+        )
+    return "\n".join(lines)
 
 
 def is_file(path: Path) -> bool:
@@ -68,7 +137,7 @@ def is_file(path: Path) -> bool:
 def verified_file(path: Path, keys: Mapping[str, Key]) -> Report:
     """Return what a file proves (raises ConfigError, NotATrail)."""
     try:
-        trail = read_trail(_bounded(path))
+        trail = read_trail(bounded(path))
         report = verify(trail, keys)
         _check_blobs(trail, path.parent, report)
     except OSError as problem:
@@ -131,6 +200,7 @@ def shown(report: Report) -> str:
         f"incomplete: how the cell [{each.execution_count}] ended is not recorded"
         for each in report.incomplete
     ]
+    lines += [f"content-removed: {each}" for each in report.removed[:SHOWN_PROBLEMS]]
     lines.append("Markdown cells are no evidence")
     if not report.is_against_journal and report.exit_code != TAMPERED:
         lines.append(
@@ -150,6 +220,7 @@ def as_json(report: Report) -> str:
         "keys": sorted(report.key_ids),
         "unsigned": report.unsigned_count,
         "incomplete": [each.request_id for each in report.incomplete],
+        "content_removed": report.removed,
         "unproven": report.unproven,
         "problems": [
             {"kind": each.kind, "cell": each.cell, "text": each.text} for each in report.problems
@@ -195,21 +266,21 @@ def _take(block: bytes, file: BinaryIO, digest: hashlib._Hash) -> None:
 
 def _fetch_blobs(client: RestClient, kernel_id: str, trail: TrailFile, folder: Path) -> int:
     (folder / BLOB_FOLDER).mkdir(parents=True, exist_ok=True)
-    count = 0
-    for number, digest in _blobs(trail):
+    named = _blobs(cell for cell in trail.cells if not cell.is_missing)
+    entries = {digest: number for number, digest in named}
+    for digest, number in entries.items():
         path = folder / blob_reference(digest)
         if not path.exists() and (
-            _download(client, f"{_trail(kernel_id)}/blobs/{number}", path) != digest
+            _download(client, f"{_trail(kernel_id)}/blobs/{number}?digest={digest}", path) != digest
         ):
             path.unlink()
             raise ApiError(f"entry {number}: what the gateway sent is not what was recorded")
-        count += 1
-    return count
+    return len(entries)
 
 
 def _check_blobs(trail: TrailFile, folder: Path, report: Report) -> None:
     """Note blobs beside a trail that are not what was recorded; they need not be there."""
-    for number, digest in _blobs(trail):
+    for number, digest in _blobs(trail.cells):
         path = folder / blob_reference(digest)
         if path.is_file():
             with path.open("rb") as file:
@@ -219,23 +290,21 @@ def _check_blobs(trail: TrailFile, folder: Path, report: Report) -> None:
                 report.add("blob-changed", None, text)
 
 
-def _blobs(trail: TrailFile) -> list[tuple[int, str]]:
+def _blobs(cells: Iterable[TrailCell]) -> list[tuple[int, str]]:
     found = []
-    for cell in trail.cells:
+    for cell in cells:
         for data in cell.envelopes or ():
             try:
                 entry = Entry.from_bytes(Envelope.from_json(data).payload_bytes)
             except InvalidField:
                 continue
-            event = entry.event
-            digest = event.outputs.blob if isinstance(event, CellFinished) else None
             # A path is made of it.
-            if digest is not None and len(digest) == 64 and set(digest) <= set("0123456789abcdef"):
-                found.append((entry.number, digest))
+            found += [(entry.number, d) for d in blobs_of(entry.event) if DIGEST.fullmatch(d)]
     return found
 
 
-def _bounded(path: Path) -> bytes:
+def bounded(path: Path) -> bytes:
+    """Return what a file holds (raises NotATrail: too much; OSError)."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size > MAX_BYTES:
             raise NotATrail(f"is larger than the {MAX_BYTES:,} bytes that are read")
@@ -244,6 +313,10 @@ def _bounded(path: Path) -> bytes:
 
 def _trail(kernel_id: str) -> str:
     return f"/api/kernels/{quote(kernel_id, safe='')}/trail"
+
+
+def _cells(counts: Sequence[int]) -> str:
+    return ", ".join(f"[{count}]" for count in counts)
 
 
 def _where(cell: int | None) -> str:

@@ -104,6 +104,12 @@ class FileStore(Protocol):
     async def put(self, key: str, body: BinaryIO, attributes: FileAttributes) -> None:
         """Store what the file ``body``, read from its beginning, holds."""
 
+    async def copy_version(self, key: str, version_id: str, target: str) -> None:
+        """Store a version of a file under another key (raises NotFound)."""
+
+    async def version_before(self, key: str, version_id: str) -> str | None:
+        """Return the version of a file before this one, None where there is none."""
+
     async def is_file(self, key: str) -> bool:
         """Return whether there is a file of this key."""
 
@@ -183,6 +189,40 @@ class S3FileStore:
             )
 
         await self._call(upload, key)
+
+    async def copy_version(self, key: str, version_id: str, target: str) -> None:
+        """Store a version of a file, and what is kept beside it, under another key.
+
+        Raises:
+            NotFound: there is no such version.
+        """
+        source = {"Bucket": self._bucket, "Key": key, "VersionId": version_id}
+        await self._call(
+            lambda: self._client.copy_object(Bucket=self._bucket, Key=target, CopySource=source),
+            key,
+        )
+
+    async def version_before(self, key: str, version_id: str) -> str | None:
+        """Return the version of a file before this one, None where there is none."""
+        return await self._call(lambda: self._version_before(key, version_id), key)
+
+    def _version_before(self, key: str, version_id: str) -> str | None:
+        paginator = self._client.get_paginator("list_object_versions")
+        versions, marks = [], []
+        for page in paginator.paginate(Bucket=self._bucket, Prefix=key):
+            versions += [each for each in page.get("Versions", ()) if each["Key"] == key]
+            marks += [each for each in page.get("DeleteMarkers", ()) if each["Key"] == key]
+        for number, each in enumerate(versions[:-1]):
+            if each["VersionId"] == version_id:
+                # The newest comes first.
+                return str(versions[number + 1]["VersionId"])
+        for mark in marks:
+            if mark["VersionId"] == version_id:
+                older = [v for v in versions if v["LastModified"] <= mark["LastModified"]]
+                # Of the same second it is not known which of the two was first.
+                is_known = older and older[0]["LastModified"] < mark["LastModified"]
+                return str(older[0]["VersionId"]) if is_known else None
+        return None
 
     async def is_file(self, key: str) -> bool:
         """Return whether there is a file of this key."""
@@ -274,6 +314,7 @@ class MemoryFileStore:
     """FileStore in memory, for tests of what stands on it."""
 
     files: dict[str, tuple[bytes, FileAttributes]] = field(default_factory=dict)
+    versions: dict[tuple[str, str], tuple[bytes, FileAttributes]] = field(default_factory=dict)
 
     def in_bucket(self, bucket: str) -> MemoryFileStore:
         """Return itself: keys of two buckets are never the same."""
@@ -309,6 +350,18 @@ class MemoryFileStore:
         """Store what the file ``body``, read from its beginning, holds."""
         body.seek(0)
         self.files[key] = (body.read(), attributes)
+
+    async def copy_version(self, key: str, version_id: str, target: str) -> None:
+        """Store a version of a file under another key (raises NotFound)."""
+        if (key, version_id) not in self.versions:
+            raise NotFound(f"there is no version {version_id} of {key}")
+        self.files[target] = self.versions[key, version_id]
+
+    async def version_before(self, key: str, version_id: str) -> str | None:
+        """Return the version of a file before this one, None where there is none."""
+        known = [version for name, version in self.versions if name == key]
+        place = known.index(version_id) if version_id in known else 0
+        return known[place - 1] if place else None
 
     async def is_file(self, key: str) -> bool:
         """Return whether there is a file of this key."""

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lambda_kernel.child import asking, randomness, side_state
+from lambda_kernel.child import asking, side_state
 from lambda_kernel.child.cell import dispatch
 from lambda_kernel.child.kernel import CellKernel
+from lambda_kernel.child.randomness import Randomness
 from lambda_kernel.child.rehydrators.registry import import_own
 from lambda_kernel.child.side_state import Baseline
 from lambda_kernel.child.state import lazy
@@ -108,7 +109,7 @@ def warm_stand_by(kernel: CellKernel) -> None:
     baseline = Baseline.here("/", kernel.cell_shell)
     side_state.collect(baseline)
     side_state.collect_objects(baseline)
-    randomness.collect({})
+    Randomness({}, {}).collect()
     make_fresh(kernel)
 
 

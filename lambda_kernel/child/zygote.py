@@ -30,6 +30,7 @@ from lambda_kernel.child.cell import run_child
 from lambda_kernel.child.confined import Confined, fork_confined
 from lambda_kernel.child.giving_way import done_unless_wanted
 from lambda_kernel.child.kernel import CellKernel, build_kernel
+from lambda_kernel.child.randomness import salt_svg
 from lambda_kernel.child.stand_by import TAKEN, StandBy
 from lambda_kernel.child.warm_up import (
     Rehearsal,
@@ -38,19 +39,17 @@ from lambda_kernel.child.warm_up import (
     warm_stand_by,
     warm_up,
 )
-from lambda_kernel.contract.cell_protocol import (
-    FAILED_STATUS,
+from lambda_kernel.contract.cell_protocol import FAILED_STATUS, PendingRequest, receive_request
+from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.zygote_answers import (
     Exited,
     Forked,
-    PendingRequest,
     Prepared,
     Ready,
     Refused,
     ZygoteAnswer,
     encode_answer,
-    receive_request,
 )
-from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.isolation import linux
 from lambda_kernel.isolation.namespaces import NoNamespaces, Room
 
@@ -309,6 +308,8 @@ def main(argv: Sequence[str]) -> int:
     # For the start of this process only: where our package and libpython are.
     os.environ.pop("PYTHONPATH", None)
     os.environ.pop("LD_LIBRARY_PATH", None)
+    if "SOURCE_DATE_EPOCH" in os.environ:
+        salt_svg()
     kernel = build_kernel(FrameChannel())
     warm_up(kernel)
     preload = [name for name in args.preload.split(",") if name]

@@ -119,7 +119,8 @@ class Invocation:
         connectors: ids of the connectors whose values the cell gets; none named = all of the
             agent's.
         write_prefix: where changed files go; the mirror's own prefix unless it is a replay.
-        seeds: recorded randomness, by generator name.
+        seeds: what the random number generators of a new session begin with, by name; none where
+            they are not recorded, and in a fork, which goes on with those of its source.
         nonce: 32 hex digits, echoed in the outcome.
     """
 

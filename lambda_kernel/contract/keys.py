@@ -9,7 +9,11 @@ from lambda_kernel.contract.scope import Scope
 
 SEQ_DIGITS = 10
 JOURNAL_DIGITS = 8
+SEGMENT_DIGITS = 6
+TRAIL_INDEX_PREFIX = "trail-index/"
 DAY_DIGITS = 6
+AUDIT_PREFIX = "audit/"
+"""Of all journals in the records bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,11 @@ def workspace_prefix(user: str, workspace: str, run: str | None = None) -> str:
     return base if run is None else f"{base}runs/{run}/"
 
 
+def replay_prefix(user: str, replay_id: str) -> str:
+    """Return the prefix of what a replay writes, and of its inputs, with ``/``."""
+    return f"users/{user}/.replays/{replay_id}/"
+
+
 def scope_prefix(scope: Scope) -> str:
     """Return the prefix of a scope in the state bucket, with ``/``."""
     return f"users/{scope.user}/{scope.hash}/"
@@ -163,7 +172,7 @@ def kernel_record_key(kernel_id: str) -> str:
 
 def journal_prefix(kernel_id: str) -> str:
     """Return the prefix of a kernel's journal in the records bucket, with ``/``."""
-    return f"audit/{kernel_id}/j/"
+    return f"{AUDIT_PREFIX}{kernel_id}/j/"
 
 
 def journal_key(kernel_id: str, number: int) -> str:
@@ -173,12 +182,27 @@ def journal_key(kernel_id: str, number: int) -> str:
 
 def rendered_trail_key(kernel_id: str) -> str:
     """Return the key of the notebook that shows a kernel's journal."""
-    return f"audit/{kernel_id}/trail.ipynb"
+    return f"{AUDIT_PREFIX}{kernel_id}/trail.ipynb"
 
 
-def audit_blob_key(digest: str) -> str:
-    """Return the key of recorded output that is too large for a journal's entry."""
-    return f"audit/blobs/{digest}"
+def audit_blob_key(kernel_id: str, digest: str) -> str:
+    """Return the key of recorded output that stands beside a journal's entries."""
+    return f"{AUDIT_PREFIX}{kernel_id}/b/{digest}"
+
+
+def tombstone_key(kernel_id: str, head: str) -> str:
+    """Return the key of what is left of a journal that was deleted, by its last digest."""
+    return f"{AUDIT_PREFIX}tombstones/{kernel_id}/{head}.json"
+
+
+def trail_index_prefix(kernel_id: str) -> str:
+    """Return the prefix of the index of a kernel's journal, with ``/``."""
+    return f"{TRAIL_INDEX_PREFIX}{kernel_id}/"
+
+
+def trail_index_key(kernel_id: str, segment: int) -> str:
+    """Return the key of what is indexed of a segment, from 0, of a kernel's journal."""
+    return f"{trail_index_prefix(kernel_id)}{segment:0{SEGMENT_DIGITS}d}.json"
 
 
 def replica_lease_key(lease_id: str) -> str:

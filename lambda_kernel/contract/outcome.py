@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField, decode, encode
+from lambda_kernel.contract.witness import Witness
 
 SCHEMA = 1
 ACCEPTED_SCHEMAS = (1,)
@@ -112,6 +113,7 @@ class Outcome:
         peak_memory_bytes: of the cell's processes, sampled.
         fetched_bytes: of the session's variables, read from S3.
         stored_bytes: of the session's variables, written to S3 beside the commit.
+        witness: what else was seen, for the audit trail; None of a request that commits nothing.
         nonce: that of the invocation.
     """
 
@@ -134,6 +136,7 @@ class Outcome:
     peak_memory_bytes: int = 0
     fetched_bytes: int = 0
     stored_bytes: int = 0
+    witness: Witness | None = None
     nonce: str
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import json
 import types
 import typing
 from collections.abc import Callable, Hashable, Mapping
@@ -14,9 +15,8 @@ T = TypeVar("T")
 
 _MISSING = dataclasses.MISSING
 
-# A journal's entries have many fields, and a trail many entries.
-_origin: Callable[[Any], Any] = functools.cache(typing.get_origin)
-_arguments: Callable[[Any], tuple[Any, ...]] = functools.cache(typing.get_args)
+Check = Callable[[Any], Any]
+"""Returns a value as its field holds it, or raises _Wrong."""
 
 
 class InvalidField(ValueError):
@@ -33,6 +33,14 @@ class InvalidField(ValueError):
         self.problem = problem
 
 
+def json_of(text: bytes, path: str) -> Any:
+    """Return what JSON ``text`` says (raises InvalidField with ``path``: it is none)."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidField(path, "is not JSON") from None
+
+
 def decode(cls: type[T], data: object, path: str) -> T:
     """Return ``data`` as an instance of the dataclass ``cls``, checked field by field.
 
@@ -46,19 +54,10 @@ def decode(cls: type[T], data: object, path: str) -> T:
     Raises:
         InvalidField: a field is missing, unknown, or of another type.
     """
-    if not isinstance(data, Mapping):
-        raise InvalidField(path, f"must be an object, not {type(data).__name__}")
-    fields = _fields(typing.cast("Hashable", cls))
-    for name in data:
-        if name not in fields:
-            raise InvalidField(f"{path}.{name}", "is not a field of this schema")
-    values: dict[str, Any] = {}
-    for name, (hint, required) in fields.items():
-        if name in data:
-            values[name] = _check(hint, data[name], f"{path}.{name}")
-        elif required:
-            raise InvalidField(f"{path}.{name}", "is missing")
-    return cls(**values)
+    try:
+        return typing.cast("T", _check_of_dataclass(typing.cast("Hashable", cls))(data))
+    except _Wrong as wrong:
+        raise InvalidField(path + wrong.path, wrong.problem) from None
 
 
 def encode(value: object) -> Any:
@@ -74,77 +73,139 @@ def encode(value: object) -> Any:
     return value
 
 
+class _Wrong(Exception):
+    """A value is wrong; where it stands is put together on the way out."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__()
+        self.path = path
+        self.problem = problem
+
+    def under(self, step: str) -> _Wrong:
+        return _Wrong(step + self.path, self.problem)
+
+
+# A hint is looked at once: a trail has many entries, and an entry many fields.
 @functools.cache
-def _fields(cls: Hashable) -> dict[str, tuple[Any, bool]]:
+def _check_of_dataclass(cls: Hashable) -> Check:
     shape = typing.cast("type[Any]", cls)
     hints = typing.get_type_hints(shape)
-    return {
-        f.name: (hints[f.name], f.default is _MISSING and f.default_factory is _MISSING)
-        for f in dataclasses.fields(shape)
-    }
+    fields = dataclasses.fields(shape)
+    checks = {field.name: _check_of(hints[field.name]) for field in fields}
+    required = [
+        field.name
+        for field in fields
+        if field.default is _MISSING and field.default_factory is _MISSING
+    ]
+
+    def check(data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            raise _Wrong("", f"must be an object, not {type(data).__name__}")
+        values = {}
+        for name, value in data.items():
+            field_check = checks.get(name)
+            if field_check is None:
+                raise _Wrong(f".{name}", "is not a field of this schema")
+            try:
+                values[name] = field_check(value)
+            except _Wrong as wrong:
+                raise wrong.under(f".{name}") from None
+        for name in required:
+            if name not in values:
+                raise _Wrong(f".{name}", "is missing")
+        return shape(**values)
+
+    return check
 
 
-def _check(hint: Any, value: Any, path: str) -> Any:
+def _check_of(hint: Any) -> Check:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
-        return value
-    origin = _origin(hint)
+        return _anything
     if origin is Union or origin is types.UnionType:
-        return _check_union(_arguments(hint), value, path)
+        return _check_of_union(arguments)
     if origin is Literal:
-        allowed = _arguments(hint)
-        if value not in allowed or isinstance(value, bool):
-            raise InvalidField(path, f"must be one of {', '.join(map(repr, allowed))}")
-        return value
+        return functools.partial(_literal, arguments)
     if origin is tuple:
-        return _check_items(_arguments(hint)[0], value, path)
+        return functools.partial(_items, _check_of(arguments[0]))
     if origin is dict:
-        return _check_values(_arguments(hint)[1], value, path)
+        return functools.partial(_values, None if arguments[1] is Any else _check_of(arguments[1]))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return _check_enum(hint, value, path)
+        return functools.partial(_member, hint)
     if dataclasses.is_dataclass(hint):
-        return decode(typing.cast("type[Any]", hint), value, path)
-    return _check_scalar(hint, value, path)
+        # Only when there is a value: a dataclass may hold itself.
+        return lambda value: _check_of_dataclass(typing.cast("Hashable", hint))(value)
+    return functools.partial(_scalar, hint)
 
 
-def _check_enum(hint: type[enum.Enum], value: Any, path: str) -> enum.Enum:
+def _anything(value: Any) -> Any:
+    return value
+
+
+def _check_of_union(options: tuple[Any, ...]) -> Check:
+    *others, last = [_check_of(option) for option in options if option is not type(None)]
+    takes_none = type(None) in options
+
+    def check(value: Any) -> Any:
+        if value is None and takes_none:
+            return None
+        for other in others:
+            try:
+                return other(value)
+            except (_Wrong, InvalidField):
+                continue
+        return last(value)
+
+    return check
+
+
+def _literal(allowed: tuple[Any, ...], value: Any) -> Any:
+    if value not in allowed or isinstance(value, bool):
+        raise _Wrong("", f"must be one of {', '.join(map(repr, allowed))}")
+    return value
+
+
+def _member(members: type[enum.Enum], value: Any) -> enum.Enum:
     try:
-        return hint(value)
+        return members(value)
     except ValueError:
-        allowed = ", ".join(repr(member.value) for member in hint)
-        raise InvalidField(path, f"must be one of {allowed}") from None
+        allowed = ", ".join(repr(member.value) for member in members)
+        raise _Wrong("", f"must be one of {allowed}") from None
 
 
-def _check_union(options: tuple[Any, ...], value: Any, path: str) -> Any:
-    if value is None and type(None) in options:
-        return None
-    rest = [option for option in options if option is not type(None)]
-    for option in rest[:-1]:
-        try:
-            return _check(option, value, path)
-        except InvalidField:
-            continue
-    return _check(rest[-1], value, path)
-
-
-def _check_items(hint: Any, value: Any, path: str) -> tuple[Any, ...]:
+def _items(check: Check, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise InvalidField(path, f"must be an array, not {type(value).__name__}")
-    return tuple(_check(hint, item, f"{path}[{i}]") for i, item in enumerate(value))
+        raise _Wrong("", f"must be an array, not {type(value).__name__}")
+    found = []
+    for item in value:
+        try:
+            found.append(check(item))
+        except _Wrong as wrong:
+            raise wrong.under(f"[{len(found)}]") from None
+    return tuple(found)
 
 
-def _check_values(hint: Any, value: Any, path: str) -> dict[str, Any]:
+def _values(check: Check | None, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidField(path, f"must be an object, not {type(value).__name__}")
+        raise _Wrong("", f"must be an object, not {type(value).__name__}")
     for key in value:
         if not isinstance(key, str):
-            raise InvalidField(path, "has a key that is not a string")
-    return {key: _check(hint, item, f"{path}.{key}") for key, item in value.items()}
+            raise _Wrong("", "has a key that is not a string")
+    if check is None:
+        return dict(value)
+    found = {}
+    for key, item in value.items():
+        try:
+            found[key] = check(item)
+        except _Wrong as wrong:
+            raise wrong.under(f".{key}") from None
+    return found
 
 
-def _check_scalar(hint: Any, value: Any, path: str) -> Any:
+def _scalar(hint: Any, value: Any) -> Any:
+    if type(value) is hint:
+        return value
     if hint is float and type(value) is int:
         return float(value)
-    if type(value) is not hint:
-        name = "null" if hint is type(None) else hint.__name__
-        raise InvalidField(path, f"must be {name}, not {type(value).__name__}")
-    return value
+    name = "null" if hint is type(None) else hint.__name__
+    raise _Wrong("", f"must be {name}, not {type(value).__name__}")

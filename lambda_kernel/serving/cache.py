@@ -21,7 +21,8 @@ from pathlib import Path
 from lambda_kernel.serving import trees
 from lambda_kernel.serving.errors import StorageUnavailable
 from lambda_kernel.serving.manifest import FileState
-from lambda_kernel.serving.objects import ListedObject, StoredObject
+from lambda_kernel.serving.objects import StoredObject
+from lambda_kernel.storage.s3_requests import ListedObject
 
 CELL = "cell"
 CLOCK_SLACK_S = 2.0

@@ -11,15 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lambda_kernel.contract import cell_protocol
-from lambda_kernel.contract.cell_protocol import (
-    CellDescriptors,
-    CellRequest,
-    Exited,
-    Forked,
-    Refused,
-)
+from lambda_kernel.contract import cell_protocol, zygote_answers
+from lambda_kernel.contract.cell_protocol import CellDescriptors, CellRequest
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.zygote_answers import Exited, Forked, Refused
 from lambda_kernel.isolation import shared_memory
 from lambda_kernel.serving import child_messages, sampling, sweep
 from lambda_kernel.serving.cell_ends import before_its_start, how_it_died
@@ -47,8 +42,6 @@ GATHER_S = 0.02
 
 REAP_WAIT_S = 0.5
 """For the zygote to report a child that is dead; then it is woken, in case a cell stopped it."""
-REAP_PATIENCE_S = 3.0
-"""For a zygote that was woken: on a busy machine the end of namespaces takes its time."""
 INTERRUPT_GRACE_S = 10.0
 """For a cell that was interrupted to end and to store its variables."""
 DRAIN_READS = 1024
@@ -177,7 +170,7 @@ class CellRun:
             now = self._clock()
             ends = self._ends_by
             if self._reap_by is not None:
-                ends = self._reap_by + (REAP_PATIENCE_S if self._woken else 0.0)
+                ends = self._reap_by + (self._limits.reap_patience_s if self._woken else 0.0)
             if self._pid is None:
                 ends = min(ends, self._fork_by)
             if self._output.waits:
@@ -191,14 +184,15 @@ class CellRun:
             if self._output.waits and now >= self._flush_by:
                 self._output.flush()
                 self._flush_by = now + GATHER_S
-            if now >= next_sample:
+            replies = self._child.reply is not None and not self.peak_memory_bytes
+            if now >= next_sample or replies:
                 self._sample()
                 next_sample = now + SAMPLE_S
             self._check_time(now)
 
     def _check_time(self, now: float) -> None:
         if self._reap_by is not None:
-            if now >= self._reap_by + REAP_PATIENCE_S:
+            if now >= self._reap_by + self._limits.reap_patience_s:
                 # It reaps nobody: it is replaced.
                 self._gone = True
             elif now >= self._reap_by and not self._woken:
@@ -247,7 +241,7 @@ class CellRun:
     def _read_zygote(self) -> bool:
         try:
             datagram = self._zygote.channel.recv(cell_protocol.DATAGRAM_BYTES)
-            answer = cell_protocol.decode_answer(datagram)
+            answer = zygote_answers.decode_answer(datagram)
         except (OSError, InvalidField):
             # An empty datagram is the end: the zygote is dead.
             self._gone = True

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lambda_kernel.contract import cell_protocol
-from lambda_kernel.contract.cell_protocol import ChildKind, FailedReason, SnapshotReport
+from lambda_kernel.contract.cell_protocol import ChildKind, FailedReason
 from lambda_kernel.contract.frames import BadFrame, PartsReader
+from lambda_kernel.contract.snapshot_report import SnapshotReport
 from lambda_kernel.isolation import shared_memory
 from lambda_kernel.serving import child_messages
 from lambda_kernel.serving.child_messages import ChildMessage

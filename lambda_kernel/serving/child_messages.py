@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lambda_kernel.contract.cell_protocol import MAX_CHANGED, SnapshotReport
 from lambda_kernel.contract.outcome import LostName
 from lambda_kernel.contract.schema import InvalidField, encode
+from lambda_kernel.contract.snapshot_report import MAX_CHANGED, SnapshotReport
 from lambda_kernel.serving import message_shapes
 from lambda_kernel.serving.masking import Masker
 

@@ -6,10 +6,10 @@ import logging
 import os
 
 from lambda_kernel.contract import keys
-from lambda_kernel.contract.cell_protocol import SnapshotReport
 from lambda_kernel.contract.commit import Commit, digest_of
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.snapshot_report import SnapshotReport
 from lambda_kernel.serving import child_messages, leftovers, manifest, storing, trees, unsaved
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.errors import (
@@ -156,6 +156,7 @@ def _commit(cell: Cell, after: Tree) -> None:
     invocation, container = cell.invocation, cell.container
     assert cell.end is not None  # noqa: S101
     assert cell.saved is not None  # noqa: S101
+    files = cell.files = storing.committed_files(cell.plan, after, cell.mirrored, cell.stored)
     outcome = cell.outcome(cell.reply_status)
     commit = Commit(
         kernel_id=invocation.kernel_id,
@@ -165,7 +166,7 @@ def _commit(cell: Cell, after: Tree) -> None:
         parent_kernel_id=invocation.parent_kernel_id,
         request_id=invocation.request_id,
         execution_count=invocation.execution_count,
-        files=storing.committed_files(cell.plan, after, cell.mirrored, cell.stored),
+        files=files,
         home_head=outcome.home_head,
         namespace=cell.saved.namespace,
         outcome=outcome,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -14,6 +14,7 @@ from lambda_kernel.contract import keys, names
 from lambda_kernel.contract.invocation import Invocation
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.witness import SecretVersion
 from lambda_kernel.serving.errors import StorageUnavailable
 
 logger = logging.getLogger(__name__)
@@ -30,11 +31,19 @@ class SecretRefused(Exception):
     """The role may not read the secret."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A secret: what it holds, and which one it is."""
+
+    text: str = field(repr=False)
+    version: SecretVersion
+
+
 class SecretReader(Protocol):
     """Secrets Manager with the credentials of the current invocation."""
 
-    def read(self, name: str) -> str | None:
-        """Return the text of a secret, or None where the invocation has none.
+    def read(self, name: str) -> Secret | None:
+        """Return a secret, or None where the invocation has none.
 
         Raises:
             SecretRefused: the role lacks the permission.
@@ -48,8 +57,8 @@ class SecretsManagerReader:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def read(self, name: str) -> str | None:
-        """Return the text of a secret, or None (raises SecretRefused, StorageUnavailable)."""
+    def read(self, name: str) -> Secret | None:
+        """Return a secret, or None (raises SecretRefused, StorageUnavailable)."""
         try:
             answer = self._client.get_secret_value(SecretId=name)
         except ClientError as error:
@@ -66,8 +75,8 @@ class SecretsManagerReader:
         except BotoCoreError as error:
             # Its text may name the endpoint, never what an answer held.
             raise StorageUnavailable(f"Secrets Manager did not answer: {error}") from error
-        text: str = answer.get("SecretString", "")
-        return text
+        version = SecretVersion(arn=answer.get("ARN", ""), version_id=answer.get("VersionId", ""))
+        return Secret(text=answer.get("SecretString", ""), version=version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +86,14 @@ class ConnectorValues:
     Attributes:
         variables: names and values for the child's environment.
         notices: what is missing or wrong, for people; names only.
+        ids: of the connectors that have variables.
+        secret: where they came from.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     notices: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    secret: SecretVersion | None = None
 
 
 class Connectors:
@@ -101,7 +114,7 @@ class Connectors:
             return ConnectorValues()
         name = self._stack.connector_secret(agent)
         try:
-            text = self._reader.read(name)
+            found = self._reader.read(name)
         except SecretRefused:
             refused = (
                 f"secret {name} may not be read, so that no connector is set: "
@@ -109,7 +122,10 @@ class Connectors:
                 " (and kms:Decrypt, where a key of your own encrypts it)"
             )
             return ConnectorValues(notices=(refused,))
-        return choose(name, text, invocation.connectors)
+        if found is None:
+            return choose(name, None, invocation.connectors)
+        chosen = choose(name, found.text, invocation.connectors)
+        return replace(chosen, secret=found.version)
 
 
 def choose(secret: str, text: str | None, wanted: tuple[str, ...]) -> ConnectorValues:
@@ -128,6 +144,7 @@ def choose(secret: str, text: str | None, wanted: tuple[str, ...]) -> ConnectorV
         f"connector {name} is not set for this agent" for name in wanted if name not in stored
     ]
     variables: dict[str, str] = {}
+    sources: dict[str, str] = {}
     doubled: set[str] = set()
     for connector, values in stored.items():
         if wanted and connector not in wanted:
@@ -140,11 +157,12 @@ def choose(secret: str, text: str | None, wanted: tuple[str, ...]) -> ConnectorV
             variable = keys.connector_variable(connector, key)
             if variable in variables:
                 doubled.add(variable)
-            variables[variable] = value
+            variables[variable], sources[variable] = value, connector
     for variable in sorted(doubled):
         del variables[variable]
         notices.append(f"{variable} would be a value of two connectors and is left out")
-    return ConnectorValues(variables=variables, notices=tuple(dict.fromkeys(notices)))
+    ids = tuple(sorted({sources[name] for name in variables}))
+    return ConnectorValues(variables=variables, notices=tuple(dict.fromkeys(notices)), ids=ids)
 
 
 def _parsed(secret: str, text: str | None) -> dict[str, dict[str, Any]]:

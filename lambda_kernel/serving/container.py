@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import resource
 import site
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Probe
+from lambda_kernel.contract.witness import ContainerFacts
 from lambda_kernel.isolation import reexec
 from lambda_kernel.isolation.namespaces import Room
 from lambda_kernel.serving import credentials, handler, probing, runtime_api
@@ -24,6 +26,7 @@ from lambda_kernel.serving.connectors import Connectors, SecretsManagerReader
 from lambda_kernel.serving.credentials import Credentials, RoleAssumer, StsRoleAssumer
 from lambda_kernel.serving.homes import HomeLimits, Homes, others_are_hidden
 from lambda_kernel.serving.objects import ObjectStore, S3ObjectStore
+from lambda_kernel.serving.packages import PackageList
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.segments import SegmentCache
 from lambda_kernel.serving.session_objects import Shelf
@@ -41,14 +44,26 @@ CHUNK_SHARE = 0.25
 DORMANT_SHARE = 0.25
 """Of the ephemeral storage, for HOMEs of scopes that are not served now."""
 
+HASH_SEED = "0"
+"""In every environment: the order of a set must not change from a cell to the next."""
+
 ZYGOTE_ENVIRONMENT = {
     "LANG": "C.UTF-8",
-    "PYTHONHASHSEED": "0",
+    "PYTHONHASHSEED": HASH_SEED,
     "PIP_BREAK_SYSTEM_PACKAGES": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
 }
 """Added to the clean environment of a zygote, and so of every cell."""
+
+REPRODUCIBLE_ENVIRONMENT = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": "946684800"}
+"""Added too where randomness is recorded. Files that are made of the same have the same bytes
+where a program asks for this moment (2000-01-01) instead of the clock.
+Source: reproducible-builds.org, SOURCE_DATE_EPOCH."""
+
+
+TOLD_VARIABLES = ("PYTHONHASHSEED", "TZ", "LANG", "LC_ALL", "SOURCE_DATE_EPOCH")
+"""What a replay needs of the environment; the audit trail holds them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +82,8 @@ class Settings:
         runtime_api: address of the Runtime API.
         mask_connectors: replace connector values in what a cell prints.
         allow_degraded: run cells although the probe failed.
+        recorded_randomness: what a cell gets at random can be replayed.
+        function_version: of the function's code.
         alone_on_machine: a Lambda micro-VM, where this process need not be pid 1.
     """
 
@@ -82,36 +99,40 @@ class Settings:
     runtime_api: str
     mask_connectors: bool
     allow_degraded: bool
+    recorded_randomness: bool
+    function_version: str
     alone_on_machine: bool
 
     @classmethod
-    def from_platform(cls, platform: Mapping[str, str]) -> Settings:
+    def from_platform(cls, variables: Mapping[str, str]) -> Settings:
         """Return the settings in the function's environment.
 
         Raises:
             KeyError: a variable is missing.
         """
         stack = Stack(
-            prefix=platform.get("LKG_PREFIX", "lkg-"),
-            stack=platform.get("LKG_STACK", "prod"),
-            account_id=platform.get("LKG_ACCOUNT_ID", "000000000000"),
-            governed_read_prefix=platform.get("LKG_GOVERNED_READ_PREFIX") or None,
+            prefix=variables.get("LKG_PREFIX", "lkg-"),
+            stack=variables.get("LKG_STACK", "prod"),
+            account_id=variables.get("LKG_ACCOUNT_ID", "000000000000"),
+            governed_read_prefix=variables.get("LKG_GOVERNED_READ_PREFIX") or None,
         )
-        memory_mb = platform.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "2048")
+        memory_mb = variables.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "2048")
         return cls(
             stack=stack,
-            handler_digest=platform["LKG_HANDLER_URI"].split("/")[-2],
-            tier=platform.get("LKG_TIER", "process"),
-            preload=tuple(filter(None, platform.get("LKG_PRELOAD", "").split(","))),
-            ephemeral_bytes=int(platform.get("LKG_EPHEMERAL_MB", "2048")) * 1024**2,
-            memory_bytes=int(platform.get("LKG_MEMORY_MB", memory_mb)) * 1024**2,
-            home_bytes=int(platform.get("LKG_HOME_MB", "2048")) * 1024**2,
-            kept_output_bytes=int(platform.get("LKG_KEPT_OUTPUT_MB", "256")) * 1024**2,
-            container_id=platform.get("AWS_LAMBDA_LOG_STREAM_NAME", ""),
-            runtime_api=platform["AWS_LAMBDA_RUNTIME_API"],
-            mask_connectors=platform.get("LKG_MASK_CONNECTORS", "1") != "0",
-            allow_degraded=platform.get("LKG_ALLOW_DEGRADED", "") == "1",
-            alone_on_machine=stack.stack != "local" and "AWS_EXECUTION_ENV" in platform,
+            handler_digest=variables["LKG_HANDLER_URI"].split("/")[-2],
+            tier=variables.get("LKG_TIER", "process"),
+            preload=tuple(filter(None, variables.get("LKG_PRELOAD", "").split(","))),
+            ephemeral_bytes=int(variables.get("LKG_EPHEMERAL_MB", "2048")) * 1024**2,
+            memory_bytes=int(variables.get("LKG_MEMORY_MB", memory_mb)) * 1024**2,
+            home_bytes=int(variables.get("LKG_HOME_MB", "2048")) * 1024**2,
+            kept_output_bytes=int(variables.get("LKG_KEPT_OUTPUT_MB", "256")) * 1024**2,
+            container_id=variables.get("AWS_LAMBDA_LOG_STREAM_NAME", ""),
+            runtime_api=variables["AWS_LAMBDA_RUNTIME_API"],
+            mask_connectors=variables.get("LKG_MASK_CONNECTORS", "1") != "0",
+            allow_degraded=variables.get("LKG_ALLOW_DEGRADED", "") == "1",
+            recorded_randomness=variables.get("LKG_RECORDED_RANDOMNESS", "1") != "0",
+            function_version=variables.get("AWS_LAMBDA_FUNCTION_VERSION", ""),
+            alone_on_machine=stack.stack != "local" and "AWS_EXECUTION_ENV" in variables,
         )
 
 
@@ -134,6 +155,8 @@ class Container:
         probe: the isolation that was measured.
         shadowable: top-level names of the image's packages; a HOME that has one of them needs a
             zygote that has not imported them.
+        packages: what the image has.
+        facts: what the container is, for the audit trail.
         clock, wall_clock: seconds, monotonic and Unix.
     """
 
@@ -154,6 +177,8 @@ class Container:
     standing: Standing
     probe: Probe
     shadowable: frozenset[str]
+    packages: PackageList
+    facts: ContainerFacts
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
 
@@ -205,7 +230,7 @@ def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
         zygotes.close()
         zygotes = Zygotes(_launch(stage, settings, tier=found.tier), sweeper)
         zygotes.get(bare=False)
-    pool = Pool(count)
+    pool, packages = Pool(count), PackageList.found()
     stack = settings.stack
     container = Container(
         settings=settings,
@@ -232,6 +257,8 @@ def open_container(stage: reexec.Stage2, settings: Settings) -> Container:
         standing=Standing.of(os.getpid()),
         probe=found,
         shadowable=_installed_names(),
+        packages=packages,
+        facts=_facts(stage, settings, packages),
     )
     sweeper.places.setdefault("/tmp", set()).add(os.path.basename(CACHE_FOLDER))  # noqa: S108, PTH119
     sweeper.sweep_files()
@@ -262,9 +289,25 @@ def _launch(stage: reexec.Stage2, settings: Settings, *, tier: str) -> ZygoteLau
     return ZygoteLaunch(
         exec_only=not stage.degraded,
         code_fd=stage.code_fd,
-        environment={**stage.environment, **ZYGOTE_ENVIRONMENT},
+        environment=_zygote_environment(stage, settings),
         preload=settings.preload,
         room=room if tier == probing.NAMESPACES_TIER else None,
+    )
+
+
+def _zygote_environment(stage: reexec.Stage2, settings: Settings) -> dict[str, str]:
+    reproducible = REPRODUCIBLE_ENVIRONMENT if settings.recorded_randomness else {}
+    return {**stage.environment, **ZYGOTE_ENVIRONMENT, **reproducible}
+
+
+def _facts(stage: reexec.Stage2, settings: Settings, packages: PackageList) -> ContainerFacts:
+    environment = _zygote_environment(stage, settings)
+    return ContainerFacts(
+        python=platform.python_version(),
+        architecture=platform.machine(),
+        function_version=settings.function_version,
+        packages=packages.digest,
+        variables={name: environment[name] for name in TOLD_VARIABLES if name in environment},
     )
 
 

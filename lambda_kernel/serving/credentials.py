@@ -14,7 +14,8 @@ from botocore.credentials import Credentials as BotoCredentials
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lambda_kernel.serving.errors import CredentialsExpired, StorageUnavailable
-from lambda_kernel.serving.s3_requests import S3Requests
+from lambda_kernel.serving.objects import ERRORS
+from lambda_kernel.storage.s3_requests import S3Requests
 
 CONNECTIONS = 32
 
@@ -26,11 +27,16 @@ _EXPIRED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """AWS credentials; never logged."""
+    """AWS credentials; never logged.
+
+    Attributes:
+        expires: when; ISO 8601; None where they do not, or it is not known.
+    """
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
+    expires: str | None = None
 
 
 class RoleAssumer(Protocol):
@@ -96,6 +102,7 @@ class StsRoleAssumer:
             access_key_id=answer["AccessKeyId"],
             secret_access_key=answer["SecretAccessKey"],
             session_token=answer["SessionToken"],
+            expires=answer["Expiration"].isoformat(),
         )
 
 
@@ -178,7 +185,14 @@ def open_clients(platform: Mapping[str, str], count: Callable[..., None]) -> Aws
     ).client("sts", endpoint_url=platform.get("AWS_ENDPOINT_URL_STS"), config=Config(**shared))
     for client in (s3, sts, secrets):
         client.meta.events.register("before-send", count)
-    requests = S3Requests(s3, swappable, count, CONNECTIONS, platform.get("AWS_CA_BUNDLE"))
+    requests = S3Requests(
+        s3,
+        swappable,
+        errors=ERRORS,
+        count=count,
+        connections=CONNECTIONS,
+        ca_bundle=platform.get("AWS_CA_BUNDLE"),
+    )
     return AwsClients(s3=s3, requests=requests, sts=sts, secrets=secrets, swappable=swappable)
 
 

@@ -17,6 +17,7 @@ from lambda_kernel.serving.line import ByteStream, Cell
 from lambda_kernel.serving.mirror import MirrorPlan
 from lambda_kernel.serving.runtime_api import Event
 from lambda_kernel.serving.steps import narrow, rehydrate, run
+from lambda_kernel.serving.witnessing import attachments
 
 if TYPE_CHECKING:
     from lambda_kernel.serving.container import Container
@@ -49,6 +50,7 @@ def handle(event: Event, response: ByteStream, container: Container) -> bool:
     # A small commit rides along: the gateway need not read it back for the next cell.
     small = len(cell.commit) <= INLINE_MANIFEST_BYTES
     riding = [cell.commit] if outcome.committed and small else []
+    riding += attachments(cell)
     response.send(cell.writer.write(FrameKind.OUTCOME, outcome.to_dict(), riding))
     if not cell.tainted:
         container.zygotes.prepare()
@@ -73,6 +75,7 @@ def _cell(
         invocation=invocation,
         event=event,
         begun=begun,
+        begun_ms=int(container.wall_clock() * 1000),
         deadline=begun + left_s - limits.commit_grace_s,
         writer=FrameWriter(key),
         key=key,

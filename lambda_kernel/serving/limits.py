@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from lambda_kernel.serving.control import Orders
 
+REAP_PATIENCE_S = 3.0
+"""For a zygote that was woken: on a busy machine the end of namespaces takes its time."""
 FORK_WAIT_S = 20.0
 """For the zygote to fork; it may be busy with an import of some seconds."""
 
@@ -21,6 +23,7 @@ class CellLimitsInForce:
         memory_bytes: of its processes together.
         orders: what the gateway orders meanwhile.
         fork_wait_s: how long the zygote may take to fork.
+        reap_patience_s: how long it may take to report that its child is dead, once it was woken.
     """
 
     deadline: float
@@ -29,3 +32,4 @@ class CellLimitsInForce:
     memory_bytes: int
     orders: Orders
     fork_wait_s: float = FORK_WAIT_S
+    reap_patience_s: float = REAP_PATIENCE_S

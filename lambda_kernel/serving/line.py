@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from lambda_kernel.contract import keys
-from lambda_kernel.contract.commit import Commit, Namespace
+from lambda_kernel.contract.commit import Commit, CommittedFile, Namespace
 from lambda_kernel.contract.frames import FrameKind, FrameWriter
 from lambda_kernel.contract.invocation import Head, Invocation
 from lambda_kernel.contract.outcome import Outcome, Status
@@ -24,6 +24,7 @@ from lambda_kernel.serving.runtime_api import Event
 from lambda_kernel.serving.session_objects import SessionObjects
 from lambda_kernel.serving.snapshots import Saved
 from lambda_kernel.serving.storing import Stored
+from lambda_kernel.serving.witnessing import Inputs, witness_of
 
 if TYPE_CHECKING:
     from lambda_kernel.serving.container import Container
@@ -52,6 +53,12 @@ class Cell:
         plan: what the working directory mirrors.
         output: what the client sees.
         started: whether user code began.
+        begun_ms: when it began, Unix time.
+        credentials_expire: of this invocation; ISO 8601.
+        has_inputs: the working directory is as the cell is to find it.
+        inputs: what is in it, once that was asked.
+        home_head: digest of the HOME that was brought in.
+        files: what the commit names, where it is one.
         answered: whether its reply was sent before its process ended.
         ran: whether a child was asked for, and so something must be swept.
         parent: the commit it starts from.
@@ -79,6 +86,12 @@ class Cell:
     plan: MirrorPlan
     output: Output = field(init=False)
     started: bool = False
+    begun_ms: int = 0
+    credentials_expire: str | None = None
+    has_inputs: bool = False
+    inputs: Inputs | None = None
+    home_head: str | None = None
+    files: tuple[CommittedFile, ...] = ()
     answered: bool = False
     ran: bool = False
     parent: Commit | None = None
@@ -191,6 +204,7 @@ class Cell:
             peak_memory_bytes=self.peak_memory_bytes,
             fetched_bytes=0 if self.session is None else self.session.fetched_bytes,
             stored_bytes=0 if self.saved is None else self.saved.stored_bytes,
+            witness=witness_of(self),
             nonce=self.invocation.nonce,
         )
 

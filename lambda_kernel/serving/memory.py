@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from lambda_kernel.serving.connectors import SecretRefused
+from lambda_kernel.contract.witness import SecretVersion
+from lambda_kernel.serving.connectors import Secret, SecretRefused
 from lambda_kernel.serving.credentials import Credentials
 from lambda_kernel.serving.errors import ObjectNotFound, PreconditionFailed, StorageUnavailable
-from lambda_kernel.serving.objects import ListedObject, StoredObject
+from lambda_kernel.serving.objects import StoredObject
+from lambda_kernel.storage.s3_requests import ListedObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +200,12 @@ class MemorySecretReader:
     asked: list[str] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
 
-    def read(self, name: str) -> str | None:
-        """Return the text of a secret, or None (raises SecretRefused)."""
+    def read(self, name: str) -> Secret | None:
+        """Return a secret, or None (raises SecretRefused)."""
         self.asked.append(name)
         if name in self.refused:
             raise SecretRefused(name)
-        return self.secrets.get(name)
+        if name not in self.secrets:
+            return None
+        version = SecretVersion(arn=f"arn:aws:secretsmanager:::secret:{name}", version_id="v1")
+        return Secret(text=self.secrets[name], version=version)

@@ -14,8 +14,9 @@ from lambda_kernel.serving.cache import CachedFile, DownloadCache
 from lambda_kernel.serving.errors import WorkspaceTooLarge
 from lambda_kernel.serving.governed import GOVERNED, is_governed
 from lambda_kernel.serving.manifest import FileState, Tree
-from lambda_kernel.serving.objects import ListedObject, ObjectStore
+from lambda_kernel.serving.objects import ObjectStore
 from lambda_kernel.serving.parallel import Pool
+from lambda_kernel.storage.s3_requests import ListedObject
 
 PAGE_KEYS = 1000
 """Source: AWS S3, ListObjectsV2."""
@@ -171,7 +172,7 @@ def mirror_in(
         files={path: entry.state for path, entry in own.items()},
         folders=frozenset(f for f in listing.folders if not is_governed(f)),
     )
-    mirrored.versions = {path: entry.version_id for path, entry in own.items()}
+    mirrored.versions = {path: entry.version_id for path, entry in found.items()}
     mirrored.etags = {path: entry.etag for path, entry in own.items()}
     return mirrored
 

@@ -6,7 +6,6 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlencode
@@ -15,7 +14,7 @@ from xml.etree import ElementTree
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lambda_kernel.serving.errors import ObjectNotFound, PreconditionFailed, StorageUnavailable
-from lambda_kernel.serving.s3_requests import TAGGING, Request, S3Requests, body_chunks, parsed
+from lambda_kernel.storage.s3_requests import TAGGING, ListedObject, Request, S3Errors, S3Requests
 
 _META = "x-amz-meta-"
 CHUNK_BYTES = 1024 * 1024
@@ -24,16 +23,11 @@ MULTIPART_BYTES = 1024**3
 """Larger files go up in parts. Source: AWS S3, one PUT takes at most 5 GiB."""
 DELETE_KEYS = 1000
 """Source: AWS S3, DeleteObjects."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedObject:
-    """One entry of a listing."""
-
-    key: str
-    etag: str
-    size_bytes: int
-    last_modified: float
+ERRORS = S3Errors(
+    not_found=ObjectNotFound,
+    precondition_failed=PreconditionFailed,
+    unavailable=StorageUnavailable,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +141,7 @@ class S3ObjectStore:
         request = Request(method="GET", bucket=bucket, key=key, headers=headers)
         answer = self._requests.send(request)
         try:
-            for chunk in body_chunks(request, answer, CHUNK_BYTES):
+            for chunk in self._requests.chunks(request, answer, CHUNK_BYTES):
                 write(chunk)
         finally:
             answer.release_conn()
@@ -242,7 +236,7 @@ class S3ObjectStore:
         )[1]
         return {
             entry.findtext("Key", ""): entry.findtext("DeleteMarkerVersionId")
-            for entry in parsed(answer).iter("Deleted")
+            for entry in self._requests.xml(answer).iter("Deleted")
         }
 
     def restore(
@@ -261,22 +255,19 @@ class S3ObjectStore:
         self, bucket: str, prefix: str, after: str = "", until: str = ""
     ) -> Iterator[ListedObject]:
         """Yield what is under ``prefix``, in key order, after one key and until another."""
-        query = {"list-type": "2", "prefix": prefix}
-        if after:
-            query["start-after"] = after
+        token = None
         while True:
-            page = parsed(self._requests.body(Request(method="GET", bucket=bucket, query=query))[1])
-            for entry in page.iter("Contents"):
-                listed = _listed(entry)
+            page = self._requests.page(bucket, prefix, after=after, token=token)
+            for listed in page.objects:
                 if until and listed.key > until:
                     return
                 yield listed
                 # What follows the last key that is wanted is not asked for.
                 if listed.key == until:
                     return
-            if page.findtext("IsTruncated") != "true":
+            token = page.next_token
+            if token is None:
                 return
-            query["continuation-token"] = page.findtext("NextContinuationToken", "")
 
 
 class _Translated:
@@ -322,16 +313,6 @@ def _stored(headers: Mapping[str, str]) -> StoredObject:
         version_id=headers.get("x-amz-version-id"),
         metadata={name.lower().removeprefix(_META): headers[name] for name in names},
         date=_seconds(headers.get("date")),
-    )
-
-
-def _listed(entry: ElementTree.Element) -> ListedObject:
-    modified = entry.findtext("LastModified", "").replace("Z", "+00:00")
-    return ListedObject(
-        key=entry.findtext("Key", ""),
-        etag=entry.findtext("ETag", ""),
-        size_bytes=int(entry.findtext("Size", "0")),
-        last_modified=datetime.fromisoformat(modified).timestamp(),
     )
 
 

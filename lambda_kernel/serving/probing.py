@@ -132,6 +132,7 @@ def _ask(demand: Demand, zygote: Zygote, sweeper: Sweeper) -> Mapping[str, Any]:
         orders=(none := Orders()),
         # It is starting, on what may be a busy machine. The deadline comes before, and says so.
         fork_wait_s=PROBE_S + 1.0,
+        reap_patience_s=PROBE_S,
     )
     output = Output(lambda message: None, _OUTPUT_BYTES)
     request_run = CellRun(zygote, sweeper, output, limits, lambda: None, lambda reply: None)

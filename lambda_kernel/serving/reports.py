@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lambda_kernel.contract.cell_protocol import PatchedObject, SnapshotReport
 from lambda_kernel.contract.commit import CHUNK_BYTES, Blob, Namespace, StoredObject
 from lambda_kernel.contract.paging import PAGE_BYTES
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.snapshot_report import PatchedObject, SnapshotReport
 from lambda_kernel.serving.errors import SnapshotTooLarge
 
 MAX_ID = 2**53

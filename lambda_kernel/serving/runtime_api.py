@@ -36,11 +36,13 @@ class Event:
         aws_request_id: Lambda's own id.
         deadline_ms: Unix time at which Lambda ends the container.
         body: the payload.
+        function_arn: as it was invoked; "" where that is not told.
     """
 
     aws_request_id: str
     deadline_ms: int
     body: bytes
+    function_arn: str = ""
 
 
 class Response:
@@ -124,6 +126,7 @@ class RuntimeApi:
             aws_request_id=aws_request_id,
             deadline_ms=int(answer.getheader("Lambda-Runtime-Deadline-Ms") or 0),
             body=body,
+            function_arn=answer.getheader("Lambda-Runtime-Invoked-Function-Arn") or "",
         )
 
     def end_with_platform(self) -> None:

@@ -34,11 +34,11 @@ def narrow(cell: Cell) -> None:
         policy = session_policy(invocation, container.settings.stack)
     except InvalidField as error:
         raise InvalidRequest(str(error)) from error
-    container.use(
-        container.assumer.assume(
-            invocation.role_session_name, policy, duration_s(invocation.limits.timeout_s)
-        )
+    credentials = container.assumer.assume(
+        invocation.role_session_name, policy, duration_s(invocation.limits.timeout_s)
     )
+    cell.credentials_expire = credentials.expires
+    container.use(credentials)
 
 
 def rehydrate(cell: Cell) -> None:
@@ -91,6 +91,8 @@ def _bring_in(cell: Cell) -> None:
         )
     finally:
         cell.home = pool.wait(restoring)
+    cell.has_inputs = True
+    cell.home_head = container.homes.saved_digest(scope)
     container.cache.settle()
 
 

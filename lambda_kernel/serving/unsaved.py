@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from lambda_kernel.contract import cell_protocol
+from lambda_kernel.contract import snapshot_report
 from lambda_kernel.serving import manifest, storing
 from lambda_kernel.serving.errors import (
     CellEnded,
@@ -28,10 +28,10 @@ def told(cell: Cell, ended: CellEnded) -> str:
         return ""
     parts = []
     if cell.end is not None and cell.end.snapshot is not None:
-        parts.append(f"variables: {cell_protocol.summary(cell.end.snapshot.changed)}")
+        parts.append(f"variables: {snapshot_report.summary(cell.end.snapshot.changed)}")
     files = _files(cell)
     if files is not None:
-        parts.append(f"files: {cell_protocol.summary(files)}")
+        parts.append(f"files: {snapshot_report.summary(files)}")
     return f"; what it changed: {'; '.join(parts)}" if parts else ""
 
 

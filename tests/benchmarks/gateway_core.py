@@ -119,8 +119,8 @@ async def measure(row: Callable[..., object]) -> None:
     for each in kernels:
         await execute(each)
     for each in kernels:
-        registry._services.manifests.drop(each.kernel_id)
-        registry._services.history.drop(each.kernel_id)
+        registry.services.manifests.drop(each.kernel_id)
+        registry.services.history.drop(each.kernel_id)
     invoker.payloads.clear()
     used = await _held(registry, store, stack)
     tracemalloc.stop()
@@ -155,7 +155,7 @@ async def _held(registry: KernelRegistry, store: MemoryObjectStore, stack: Stack
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)
     # The records in the store in memory are not the gateway's memory.
-    lease_id = registry.replica.lease_id
+    lease_id = registry.services.replica.lease_id
     places = [(stack.overflow, keys.frame_key_key(DIGEST))]
     places += [(stack.records, keys.replica_lease_key(lease_id))] if lease_id else []
     kept = {place: store.objects[place] for place in places}

@@ -1,89 +1,37 @@
 """Many kernels, many clients, many cells on one gateway: `python -m tests.benchmarks scale`.
 
-What must not grow is printed before and after; LKG_BENCH_CELLS says how many cells that takes.
+`python -m tests.benchmarks.soak` is the part of it that looks for leaks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import statistics
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil
 import requests
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.benchmarks import gateway_core
 from tests.benchmarks.rows import Row
-from tests.integration.driver import Gateway, NotebookClient, a_gateway
+from tests.benchmarks.soak import end_kernels, held, many_cells
+from tests.integration.driver import Gateway, a_gateway
 
 IDLE_KERNELS = 5_000
 WEBSOCKETS = 500
 RUNNING_CELLS = 50
 CONNECTS = 1_000
-CELLS = int(os.environ.get("LKG_BENCH_CELLS", "2000"))
-KERNELS_OF_CELLS = 8
 QUEUED = 1_000
 AT_ONCE = 8
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What the processes of one gateway hold.
-
-    Attributes:
-        gateway_mb, gateway_descriptors: of the gateway itself.
-        service_mb, service_descriptors: of the local Lambda service.
-        serving: megabytes and descriptors of each serving process, by its id.
-    """
-
-    gateway_mb: float
-    gateway_descriptors: int
-    service_mb: float
-    service_descriptors: int
-    serving: dict[int, tuple[float, int]]
-
-    def __str__(self) -> str:
-        serving = self.serving.values()
-        return (
-            f"gateway {self.gateway_mb:.0f} MB, {self.gateway_descriptors} descriptors   "
-            f"Lambda service {self.service_mb:.0f} MB, {self.service_descriptors}   "
-            f"{len(serving)} serving processes, the largest {max(s[0] for s in serving):.0f} MB, "
-            f"{max(s[1] for s in serving)}"
-        )
-
-
-def held(gateway: Gateway) -> Held:
-    """Return what the processes of ``gateway`` hold now."""
-    own = psutil.Process(gateway.process.pid)
-    service, serving = own, {}
-    for process in own.children(recursive=True):
-        # Children of cells come and go meanwhile.
-        with suppress(psutil.Error):
-            command = " ".join(process.cmdline())
-            if process.name() == "bwrap":
-                continue
-            if "-m kernel_gateway.local" in command:
-                service = process
-            elif "-m lambda_kernel --stage-2" in command:
-                serving[process.pid] = (_mb(process), process.num_fds())
-    return Held(_mb(own), own.num_fds(), _mb(service), service.num_fds(), serving)
-
-
-def _mb(process: psutil.Process) -> float:
-    return float(process.memory_info().rss) / 1e6
 
 
 def measure(row: Row, folder: Path) -> None:
@@ -131,7 +79,7 @@ def running_cells(row: Row, gateway: Gateway) -> None:
         f"{elapsed_s:.1f}",
         f"right answers {right}   containers at most {most}   told that they wait {told}",
     )
-    _end(gateway, clients)
+    end_kernels(gateway, clients)
 
 
 def queued_cells(row: Row, gateway: Gateway) -> None:
@@ -154,7 +102,7 @@ def queued_cells(row: Row, gateway: Gateway) -> None:
         f"{elapsed_s:.1f}",
         "   ".join(f"{name} {count}" for name, count in sorted(counts.items())),
     )
-    _end(gateway, [client])
+    end_kernels(gateway, [client])
 
 
 async def _clients(row: Row, gateway: Gateway) -> None:
@@ -235,31 +183,6 @@ async def _kernel_info(socket: ClientConnection) -> None:
             return
 
 
-def many_cells(row: Row, gateway: Gateway) -> None:
-    """Run many cells in some kernels at once; memory and descriptors must stay what they are."""
-    clients = [gateway.session() for _ in range(KERNELS_OF_CELLS)]
-
-    def run(client: NotebookClient, count: int) -> int:
-        return sum(client.execute("1+1", timeout_s=300).result == "2" for _ in range(count))
-
-    with ThreadPoolExecutor(KERNELS_OF_CELLS) as pool:
-        parts, right = 5, 0
-        count = max(1, CELLS // KERNELS_OF_CELLS // parts)
-        began = time.perf_counter()
-        seen = [held(gateway)]
-        for _ in range(parts):
-            right += sum(pool.map(run, clients, [count] * len(clients)))
-            seen.append(held(gateway))
-    elapsed_s = time.perf_counter() - began
-    total = count * parts * KERNELS_OF_CELLS
-    row(f"{total:,} cells in {KERNELS_OF_CELLS} kernels (cells/s)", f"{total / elapsed_s:.1f}")
-    row("  right answers", f"{right:,}")
-    done = count * KERNELS_OF_CELLS
-    for i, each in enumerate(seen):
-        row(f"  held after {i * done:,}", "", str(each))
-    _end(gateway, clients)
-
-
 def idle_kernels(row: Row, gateway: Gateway) -> None:
     """Start 5,000 kernels that nobody uses."""
     before = held(gateway)
@@ -294,7 +217,7 @@ def idle_kernels(row: Row, gateway: Gateway) -> None:
         client.execute("1+1")
         cells_ms.append((time.perf_counter() - began) * 1000)
     row("  1+1 beside them", f"{statistics.median(cells_ms):.1f}", _p95(cells_ms))
-    _end(gateway, [client])
+    end_kernels(gateway, [client])
 
 
 def _listing(gateway: Gateway) -> tuple[float, int]:
@@ -304,12 +227,6 @@ def _listing(gateway: Gateway) -> tuple[float, int]:
         count = len(gateway.rest("GET", "/api/kernels").json())
         times_ms.append((time.perf_counter() - began) * 1000)
     return statistics.median(times_ms), count
-
-
-def _end(gateway: Gateway, clients: Iterable[NotebookClient]) -> None:
-    for client in clients:
-        client.close()
-        gateway.rest("DELETE", f"/api/kernels/{client.kernel_id}")
 
 
 def _p95(times_ms: list[float]) -> str:

@@ -35,6 +35,7 @@ def a_server(tmp_path: Path, **sections: dict[str, Any]) -> ServerApp:
     own = {"state_dir": str(tmp_path / "state"), **sections.pop("KernelGateway", {})}
     server = ServerApp(config=Config({"KernelGateway": own, **sections}))
     server.log = logging.getLogger("a server")
+    server.init_event_logger()
     return server
 
 

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from kernel_gateway.config import Deployment
 from kernel_gateway.local.buckets import sweep_overflow
-from kernel_gateway.objects import S3ObjectStore
+from kernel_gateway.objects import MemoryObjectStore, S3ObjectStore
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.scope import Scope
 from tests.functional.conftest import invocation_of, refused, wait_until
@@ -85,6 +85,27 @@ async def test_the_gateway_stores_a_file_of_any_size(
 
     answer = s3_client.get_object(Bucket=STACK.records, Key="audit/k/trail.ipynb")
     assert answer["Body"].read() == body
+
+
+async def test_the_gateway_lists_folders_and_what_stands_behind_a_key(
+    deployment: Deployment,
+) -> None:
+    store = S3ObjectStore.create(deployment)
+    memory = MemoryObjectStore()
+    names = [f"listed/{folder}/{number}" for folder in ("a", "b.c", "b") for number in range(3)]
+    listed = []
+    for each in (store, memory):
+        for name in [*names, "listed/file", "other/d/1"]:
+            await each.put(STACK.records, name, b"x")
+        folders = [name async for name in each.folders(STACK.records, "listed/")]
+        behind = [
+            entry.key
+            async for entry in each.entries(STACK.records, "listed/b/", after="listed/b/0")
+        ]
+        listed.append((sorted(folders), behind))
+    store.close()
+
+    assert listed[0] == listed[1] == (["a", "b", "b.c"], ["listed/b/1", "listed/b/2"])
 
 
 @pytest.mark.parametrize("bucket", STACK.buckets)
@@ -176,6 +197,7 @@ def test_a_scoped_session_works_on_its_own_prefixes(scoped: Any) -> None:
         (STACK.state, f"users/u1/{Scope(user='u1').hash}/home/head"),
         (STACK.state, "users/u2/x"),
         (STACK.records, "kernels/k.json"),
+        (STACK.records, keys.trail_index_key("k", 0)),
         (STACK.records, "users/u1/default/x"),
         (STACK.overflow, f"{keys.control_prefix('cd' * 16)}interrupt"),
         (STACK.overflow, "requests/r1"),
@@ -301,3 +323,28 @@ def test_storage_that_dies_is_restarted_with_its_data(
     assert wait_until(read) == b"still here"
     assert weed_pids(local_service.pid) != [pid]
     assert run_inside(lambda_client, "result = 1") == 1
+
+
+async def test_erasing_leaves_no_version_and_nothing_of_others(
+    s3_client: Any, deployment: Deployment
+) -> None:
+    key = f"users/u1/default/{uuid.uuid4()}"
+    for body in (b"1", b"2"):
+        s3_client.put_object(Bucket=STACK.workspaces, Key=key, Body=body)
+    s3_client.delete_object(Bucket=STACK.workspaces, Key=key)
+    s3_client.put_object(Bucket=STACK.workspaces, Key=f"{key}-other", Body=b"3")
+    s3_client.put_object(Bucket=STACK.state, Key=key, Body=b"4")
+    store = S3ObjectStore.create(deployment)
+
+    await store.erase(STACK.workspaces, key)
+    await store.erase(STACK.state, key)
+    await store.erase(STACK.state, "there/is/none")
+
+    left = s3_client.list_object_versions(Bucket=STACK.workspaces, Prefix=key)
+    assert [each["Key"] for each in left["Versions"]] == [f"{key}-other"]
+    assert "DeleteMarkers" not in left
+    assert "Contents" not in s3_client.list_objects_v2(Bucket=STACK.state, Prefix=key)
+    assert not await store.can_lock(STACK.state)
+    assert await store.locked_until(STACK.workspaces, f"{key}-other") is None
+    assert await store.locked_until(STACK.workspaces, "there/is/none") is None
+    store.close()

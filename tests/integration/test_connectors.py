@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
@@ -105,6 +106,41 @@ def test_a_value_that_a_cell_prints_is_masked_in_all_that_a_client_gets(
     )
     assert VALUE not in json.dumps(run.messages)
     assert run.stdout.count(LABEL) == 2
+
+
+def test_a_value_reaches_the_records_by_no_way_that_a_cell_says_something(
+    shared: Gateway, agent: NotebookClient
+) -> None:
+    """What the serving process masks is all that the gateway gets, and so all that it records."""
+    agent.execute(
+        "import getpass, os, sys, warnings, ipywidgets\n"
+        "token = os.environ['CONN_gh_TOKEN']\n"
+        "os.write(1, token.encode()); warnings.warn(token)\n"
+        "display({'text/plain': 'x'}, raw=True, metadata={'alt': token})\n"
+        "handle = display(1, display_id=True); handle.update(token)\n"
+        "display(ipywidgets.Text(value=token, description=token))\n"
+        "getpass.getpass(token); input(token)\n"
+        "class Stuck:\n    def __reduce__(self): raise ValueError(token)\n"
+        "lost = Stuck(); token",
+        user_expressions={"a": "token", "b": "1/0 if token else 1", "c": "{token: token}"},
+        answers=("typed-by-the-user", "typed-by-the-user"),
+    )
+    agent.execute("raise type(os.environ['CONN_gh_TOKEN'], (Exception,), {})(token)")
+    # Where a cell is stopped while it holds back what may be the beginning of a value.
+    agent.execute(f"print({VALUE[:-1]!r}, end=''); os._exit(1)", stop_on_error=True)
+    trail = shared.rest("GET", f"/api/kernels/{agent.kernel_id}/trail.ipynb", token=TOKENS["root"])
+    assert trail.status_code == 200
+    entries = [
+        base64.b64decode(entry["payload"]).decode()
+        for cell in trail.json()["cells"]
+        for entry in cell["metadata"]["lambda_kernel"]["audit"]["entries"]
+    ]
+    assert len(entries) == 6
+    assert sum(text.count(LABEL) for text in entries) >= 8
+    assert VALUE not in trail.text
+    assert not any(VALUE in text or "typed-by-the-user" in text for text in entries)
+    with shared.owners_client("s3") as s3:
+        assert objects_with(VALUE, s3) == []
 
 
 def test_a_value_is_in_the_cells_process_and_nowhere_else(

@@ -76,6 +76,31 @@ def test_the_stop_button_interrupts_both(server: Gateway) -> None:
         client.close()
 
 
+@pytest.mark.parametrize(
+    ("how", "states"), [("rest", ["starting"]), ("message", ["restarting", "starting"])]
+)
+def test_both_kinds_tell_a_restart_in_the_same_words(
+    server: Gateway, how: str, states: list[str]
+) -> None:
+    for kernel_name in ("python3", "lambda-python"):
+        session_id, client = new_session(server, f"{kernel_name}.ipynb", kernel_name)
+        client.execute("x = 1")
+        if how == "rest":
+            path = f"/api/kernels/{client.kernel_id}/restart"
+            assert server.rest("POST", path).status_code == 200
+        else:
+            client.send("shutdown_request", {"restart": True}, channel="control")
+        heard: list[str] = []
+        while "starting" not in heard:
+            message = client.receive(60)
+            if message["header"]["msg_type"] == "status" and not message["parent_header"]:
+                heard.append(message["content"]["execution_state"])
+        assert heard == states
+        assert client.execute("x").error == "NameError: name 'x' is not defined"
+        assert server.rest("DELETE", f"/api/sessions/{session_id}").status_code == 204
+        client.close()
+
+
 def test_a_notebook_moves_from_one_kind_of_kernel_to_the_other(server: Gateway) -> None:
     session_id, client = new_session(server, "moves.ipynb", "python3")
     client.close()

@@ -12,7 +12,6 @@ import pytest
 
 from tests.integration.driver import (
     TOKENS,
-    Execution,
     Gateway,
     NotebookClient,
     a_gateway,
@@ -54,14 +53,6 @@ def session(gateway: Gateway, name: str, workspace: str = "default") -> Notebook
     return gateway.session(token=TOKENS[name], env={"LAMBDA_KERNEL_WORKSPACE": workspace})
 
 
-def wait_until_running(client: NotebookClient, run: Execution) -> None:
-    """Come back when the cell has printed something."""
-    while not run.stdout:
-        message = client.receive(60)
-        if message["parent_header"].get("msg_id") == run.msg_id:
-            run.messages.append(message)
-
-
 def wheel() -> bytes:
     """A package with a module and a console script."""
     info = "lkgtool-1.0.dist-info"
@@ -93,14 +84,15 @@ def test_what_pip_installs_in_one_cell_is_there_in_the_next_on_another_container
         "os.symlink('.local/bin/lkgtool', os.path.expanduser('~/link'))\n"
         "os.makedirs(os.path.expanduser('~/empty'), 0o710)"
     )
-    busy = second.submit(WHERE + "import time; time.sleep(5)")
-    wait_until_running(second, busy)
+    busy = second.submit(WHERE + "input()", allow_stdin=True)
+    second.asked(busy)
     used = first.execute(
         WHERE + "import lkgtool, subprocess; lkgtool.main()\n"
         "print(subprocess.run(['lkgtool'], capture_output=True, text=True).stdout.strip())\n"
         "print(os.readlink(os.path.expanduser('~/link')))\n"
         "print(oct(os.stat(os.path.expanduser('~/empty')).st_mode & 0o777))"
     )
+    second.answer("")
     second.wait(busy)
     assert installed.reply["status"] == "ok", installed.error
     where, *said = used.stdout.split("\n")
@@ -113,14 +105,15 @@ def test_two_cells_of_one_scope_that_change_home_and_a_file_at_once_lose_nothing
 ) -> None:
     first, second = (session(shared, "u1-a1", workspace) for _ in range(2))
     code = (
-        WHERE + "import time; time.sleep({1})\n"
+        WHERE + "{1}\n"
         "for name in ('both', '{0}'):\n"
         "    open(os.path.expanduser('~/' + name), 'w').write('{0}')\n"
         "open('shared.txt', 'w').write('{0}')"
     )
-    slow = first.submit(code.format("slow", 8))
-    wait_until_running(first, slow)
-    quick = second.execute(code.format("quick", 0))
+    slow = first.submit(code.format("slow", "input()"), allow_stdin=True)
+    first.asked(slow)
+    quick = second.execute(code.format("quick", ""))
+    first.answer("")
     first.wait(slow)
     assert quick.stdout != slow.stdout
     assert quick.stderr == ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -126,3 +128,29 @@ def test_an_interrupt_of_an_idle_kernel_does_nothing(
     way(gateway, kernel)
     run = kernel.execute("import time; time.sleep(0.5); x")
     assert run.result == "1"
+
+
+def test_an_interrupt_aborts_the_thousands_of_cells_that_wait(
+    gateway: Gateway, kernel: NotebookClient
+) -> None:
+    running = begun(kernel, "import time; time.sleep(600)")
+    waiting = {kernel.submit(f"print({n})").msg_id for n in range(5000)}
+    statuses: dict[str, str] = {}
+    while len(statuses) < 4000:
+        statuses |= replied(kernel.receive(90))
+    # All of them came: as many as may wait do, and the others have been refused.
+    by_rest(gateway, kernel)
+    while len(statuses) < 5001:
+        statuses |= replied(kernel.receive(90))
+    assert statuses.pop(running.msg_id) == "KeyboardInterrupt"
+    assert statuses.keys() == waiting
+    assert Counter(statuses.values()) == {"QueueFull": 4000, "aborted": 1000}
+    assert kernel.execute("6 * 7").result == "42"
+
+
+def replied(message: dict[str, Any]) -> dict[str, str]:
+    """Return the status by request of a message that is an execute_reply."""
+    if message["header"]["msg_type"] != "execute_reply":
+        return {}
+    content = message["content"]
+    return {message["parent_header"]["msg_id"]: content.get("ename", content["status"])}

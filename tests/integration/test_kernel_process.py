@@ -119,13 +119,14 @@ class Place:
         assert found is not None
         return found
 
-    def kernel_ids(self) -> list[str]:
+    def rest(self, method: str, path: str) -> requests.Response:
         run_file = self.run_file()
         headers = {"Authorization": f"token {run_file.token}"}
-        answer = requests.get(
-            f"{run_file.url.rstrip('/')}/api/kernels", headers=headers, timeout=TIMEOUT_S
-        )
-        return [model["id"] for model in answer.json()]
+        url = f"{run_file.url.rstrip('/')}/api/{path}"
+        return requests.request(method, url, headers=headers, timeout=TIMEOUT_S)
+
+    def kernel_ids(self) -> list[str]:
+        return [model["id"] for model in self.rest("GET", "kernels").json()]
 
     def wait_until_kernel_is_dead(self, kernel_id: str, kill: Any) -> None:
         """Connect to the kernel, do what kills it, and wait for the gateway to say so."""

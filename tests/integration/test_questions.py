@@ -147,7 +147,8 @@ def test_a_question_that_never_ends_gets_an_answer_and_leaves_the_container(
 
 def test_a_running_cell_does_not_keep_an_answer(kernel: NotebookClient) -> None:
     kernel.execute("price = 1")
-    running = kernel.submit("input_file = open('go', 'w'); import time; time.sleep(3)")
+    running = kernel.submit("input()", allow_stdin=True)
+    kernel.asked(running)
 
     msg_id = kernel.send("complete_request", {"code": "pri", "cursor_pos": 3})
     matches = None
@@ -160,6 +161,7 @@ def test_a_running_cell_does_not_keep_an_answer(kernel: NotebookClient) -> None:
 
     assert not running.done
     assert {"price", "print"} <= set(matches)
+    kernel.answer("")
     kernel.wait(running)
     assert running.reply["status"] == "ok"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from tests.integration.driver import (
     Gateway,
     NotebookClient,
     a_gateway,
+    free_port,
     identities_toml,
 )
 
@@ -41,7 +41,7 @@ class Site:
 
     @contextmanager
     def gateway(self, name: str) -> Iterator[Gateway]:
-        port = _free_port()
+        port = free_port()
         address = f"http://127.0.0.1:{port}"
         with a_gateway(
             self.folder / name,
@@ -52,13 +52,6 @@ class Site:
         ) as gateway:
             gateway.token = TOKENS["u1"]
             yield gateway
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

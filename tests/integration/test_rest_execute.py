@@ -10,8 +10,10 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import aclosing
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, aclosing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import jsonschema
@@ -22,7 +24,8 @@ import yaml
 
 from kernel_gateway.client import AsyncGateway, CellFailed, Kernel
 from kernel_gateway.client import Gateway as ClientGateway
-from tests.integration.driver import Gateway
+from tests.integration.driver import Gateway, a_gateway, free_port
+from tests.integration.storage_tap import Trap, tapped_storage
 
 RICH = """
 import sys
@@ -78,11 +81,13 @@ def test_errors_and_input_come_back_as_errors(kernel: Kernel) -> None:
 
 def test_events_come_while_the_cell_runs(client: ClientGateway, kernel: Kernel) -> None:
     events = kernel.stream(
-        "import time\nprint('first', flush=True)\ntime.sleep(3)\nprint('second')"
+        "import time\nprint('first', flush=True)\n"
+        "try: time.sleep(60)\nexcept KeyboardInterrupt: print('second')"
     )
     first = next(event for event in events if event.msg_type == "stream")
     assert first.text == "first\n"
     assert client.attach(kernel.kernel_id).info.execution_state == "busy"
+    kernel.interrupt()
     rest = list(events)
     assert "".join(event.text for event in rest) == "second\n"
     assert rest[-1].content["status"] == "ok"
@@ -166,6 +171,48 @@ def test_files_and_variables_are_the_kernels(kernel: Kernel) -> None:
 def test_large_output_comes_whole_and_is_cut_where_the_kernel_cuts(kernel: Kernel) -> None:
     result = kernel.execute("print('x' * 3_000_000)")
     assert len(result.stdout) == 3_000_001
+
+
+@pytest.mark.parametrize("moment", ["running", "committed"])
+def test_a_cell_runs_once_though_the_gateway_is_killed_and_the_client_asks_again(
+    tmp_path: Path, moment: str
+) -> None:
+    state = tmp_path / "state"
+    options = ("--port", str(free_port()), "--token", "t")
+    code = "runs = globals().get('runs', 0) + 1; print('ran')"
+    if moment == "running":
+        code += "; open('began', 'w').close(); import time; time.sleep(600)"
+    asked: Future[list[Any]]
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        with a_gateway(state, *options) as first, tapped_storage(state) as tap:
+            client = stack.enter_context(ClientGateway(first.url, "t"))
+            kernel = client.start_kernel()
+            kernel.execute("runs = 0", idempotency_key="before").raise_for_error()
+            if moment == "committed":
+                tap.begin(Trap("PUT commit", 0, "after", first.process.kill))
+                asked = pool.submit(
+                    lambda: [kernel.execute(code, idempotency_key="in flight").raise_for_error()]
+                )
+            else:
+                events = kernel.stream(code, idempotency_key="in flight")
+                assert "ran" in next(e.text for e in events if e.msg_type == "stream")
+                asked = pool.submit(lambda: list(events))
+                first.process.kill()
+            first.process.wait(60)
+        stack.enter_context(a_gateway(state, *options))
+        # The client finds it by itself.
+        if moment == "committed":
+            (gave,) = asked.result(60)
+            assert (gave.status, gave.replayed, gave.committed) == ("ok", True, True)
+            assert "some of its output may be missing" in gave.stderr
+        else:
+            assert asked.result(60)[-1].content["ename"] == "CellLost"
+            lost = kernel.execute(code, idempotency_key="in flight")
+            assert lost.error is not None
+            assert lost.error.ename == "CellLost"
+        again = kernel.execute("runs = 0", idempotency_key="before")
+        assert (again.status, again.replayed, again.execution_count) == ("ok", True, 1)
+        assert kernel.execute("runs").text == ("1" if moment == "committed" else "0")
 
 
 def test_answers_are_as_the_openapi_document_says(gateway: Gateway, kernel: Kernel) -> None:

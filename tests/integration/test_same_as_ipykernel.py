@@ -57,7 +57,7 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]
     foreign = ("JUPYTER", "MPL", "PYTEST")
     environment = {n: v for n, v in os.environ.items() if not n.startswith(foreign)}
     # What a container of the gateway sets too.
-    environment |= {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": ":UTC", "HOME": str(folder)}
+    environment |= {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": "UTC", "HOME": str(folder)}
     manager = KernelManager()
     manager._kernel_spec = KernelSpec(
         argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]

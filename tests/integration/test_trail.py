@@ -50,6 +50,7 @@ def test_a_session_is_proven_by_one_file(gateway: Gateway, tmp_path: Path) -> No
     started, finished = facts_of(trail, 1)
     known = started["gateway"]
     assert known["session"]["workspace"] == "audited"
+    assert known["caller"].pop("user_agent").startswith("Python/")
     assert known["caller"] == {
         "user": "local", "agent": None, "admin": True, "auth": "token", "client": "websocket",
     }  # fmt: skip
@@ -62,8 +63,12 @@ def test_a_session_is_proven_by_one_file(gateway: Gateway, tmp_path: Path) -> No
     (mirrored,) = finished["handler"]["workspace"]["files"]
     assert mirrored["digest"] == change["digest"]
     assert finished["handler"]["probe"]["tier"] == "namespaces"
-    (blob,) = (tmp_path / "blobs" / "sha256").iterdir()
-    assert blob.name == facts_of(trail, 3)[1]["outputs"]["blob"]
+    last_start, last_end = facts_of(trail, 3)
+    assert {blob.name for blob in (tmp_path / "blobs" / "sha256").iterdir()} == {
+        last_end["outputs"]["blob"],
+        last_end["handler"]["packages"],
+        last_start["gateway"]["credentials"]["policy_template"],
+    }
 
     offline = command(gateway, "trail", "verify", str(file), "--keys", str(keys))
     assert offline.returncode == 0, offline.stdout

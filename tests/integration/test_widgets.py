@@ -100,8 +100,10 @@ def test_a_slider_that_is_dragged_while_a_cell_runs_is_one_call_and_every_messag
     kernel = gateway.session()
     slider = models(kernel.execute(SLIDER))["IntSliderModel"]
 
-    slow = kernel.submit("import time; time.sleep(1)")
+    slow = kernel.submit("input()", allow_stdin=True)
+    kernel.asked(slow)
     moves = [update(kernel, slider, wait=False, value=i) for i in range(100)]
+    kernel.answer("")
     seen: dict[str, list[str]] = {}
     while len(seen) < 101:
         message = kernel.receive(60)

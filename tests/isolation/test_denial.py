@@ -153,8 +153,10 @@ def test_connections_that_a_cell_hoards_cost_the_service_a_few_descriptors(
     hoarder, other = (gateway.session(name="lambda-process") for _ in range(2))
     service = local_service(gateway)
     # Both have a container by now: what is counted below is the hoarder's.
-    begun = hoarder.submit("import time; time.sleep(1)")
+    begun = hoarder.submit("input()", allow_stdin=True)
+    hoarder.asked(begun)
     other.execute("1")
+    hoarder.answer("")
     hoarder.wait(begun)
     before = open_files(service)
     holding = hoarder.submit(HOLD)
@@ -176,8 +178,10 @@ def test_descriptors_that_a_cell_sends_and_nobody_takes_stop_no_other_container(
 ) -> None:
     sender, other = (gateway.session(name=spec) for _ in range(2))
     # Both have a container by now: the count is the user's, in all of them.
-    begun = sender.submit("import time; time.sleep(1)")
+    begun = sender.submit("input()", allow_stdin=True)
+    sender.asked(begun)
     other.execute("1")
+    sender.answer("")
     sender.wait(begun)
     sending = sender.submit(UNDER_WAY)
     while not sending.stdout:

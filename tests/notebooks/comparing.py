@@ -106,7 +106,7 @@ def _run_stock(notebook: Any, python: str, folder: Path) -> None:
         if not name.startswith(("JUPYTER", "PYTHON", "MPL"))
     }
     # What a container of the gateway sets too.
-    environment |= {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": ":UTC", "HOME": str(folder)}
+    environment |= {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": "UTC", "HOME": str(folder)}
     arguments = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     (spec / "kernel.json").write_text(
         json.dumps({"argv": arguments, "display_name": "stock", "language": "python"})

@@ -15,7 +15,7 @@ from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.kernels.position import Origin
 from kernel_gateway.kernels.record import KernelRecord
-from kernel_gateway.objects import ListedObject, MemoryObjectStore
+from kernel_gateway.objects import MemoryObjectStore
 from kernel_gateway.retention import DAY_S, Retention
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.commit import Blob, Commit, Namespace, StoredObject
@@ -23,6 +23,7 @@ from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Outcome, Status
 from lambda_kernel.contract.scope import Scope
+from lambda_kernel.storage.s3_requests import ListedObject
 
 STACK = Stack()
 SCOPE = Scope(user="u1")
@@ -43,8 +44,10 @@ class RacingStore(MemoryObjectStore):
         if self.deleted is not None:
             self.deleted.set()
 
-    async def entries(self, bucket: str, prefix: str) -> AsyncIterator[ListedObject]:
-        async for entry in super().entries(bucket, prefix):
+    async def entries(
+        self, bucket: str, prefix: str, *, after: str = ""
+    ) -> AsyncIterator[ListedObject]:
+        async for entry in super().entries(bucket, prefix, after=after):
             if self.act is not None and self.word in entry.key:
                 act, self.act = self.act, None
                 await act()

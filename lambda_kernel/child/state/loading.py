@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 from lambda_kernel.child.losses import Loss, loss_of, tell
 from lambda_kernel.child.state import components, lazy, scanning
+from lambda_kernel.child.state.copies import copy_of
 from lambda_kernel.child.state.definitions import Definitions, code_of
 from lambda_kernel.child.state.index import Component, Index, Ref
 from lambda_kernel.child.state.objects import StoredObjects
@@ -375,22 +375,6 @@ class Loader:
             self._lost_names[name] = self.unread_on_arrival[name] = loss
             tell(name, loss)
         self.broken.setdefault(number, Loss(type="", cell=component.cell, why=str(error)))
-
-
-def copy_of(container: Any) -> Any:
-    """Return the references that a flat container holds."""
-    if type(container) is dict:
-        return dict, tuple(container), tuple(container.values())
-    return list, tuple(container)
-
-
-def is_as_copied(container: Any, copy: Any) -> bool:
-    """Return whether a flat container holds the very objects it held."""
-    kind, *columns = copy
-    if type(container) is not kind or len(container) != len(columns[0]):
-        return False
-    found = (container, container.values()) if kind is dict else (container,)
-    return all(all(map(operator.is_, now, then)) for now, then in zip(found, columns, strict=True))
 
 
 @contextmanager

@@ -7,15 +7,15 @@ from itertools import islice
 
 from lambda_kernel.child.rehydrators import NotCarried
 from lambda_kernel.child.state.index import Ref
-from lambda_kernel.contract.cell_protocol import (
+from lambda_kernel.contract.commit import CHUNK_BYTES
+from lambda_kernel.contract.outcome import LostName
+from lambda_kernel.contract.paging import page_aligned, write_at
+from lambda_kernel.contract.snapshot_report import (
     MAX_CHANGED,
     NewObject,
     PatchedObject,
     SnapshotReport,
 )
-from lambda_kernel.contract.commit import CHUNK_BYTES
-from lambda_kernel.contract.outcome import LostName
-from lambda_kernel.contract.paging import page_aligned, write_at
 
 MIN_SECRET_CHARACTERS = 8
 LARGE_PICKLE_BYTES = 1024 * 1024

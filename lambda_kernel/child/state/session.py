@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple
 from typing import Any
 
-from lambda_kernel.child import cell_history, randomness, side_state
+from lambda_kernel.child import cell_history, side_state
 from lambda_kernel.child.invocations import KEPT, CellInvocation
 from lambda_kernel.child.losses import tell
+from lambda_kernel.child.randomness import Randomness
 from lambda_kernel.child.state import entries, lazy
 from lambda_kernel.child.state.definitions import Definitions
 from lambda_kernel.child.state.index import Index, IndexUnreadable
@@ -24,8 +25,8 @@ from lambda_kernel.child.state.packing import Packer
 from lambda_kernel.child.state.recompiling import Recompiler
 from lambda_kernel.child.state.storing import Storing
 from lambda_kernel.child.state.threads import stop_threads
-from lambda_kernel.contract.cell_protocol import SnapshotReport, summary
 from lambda_kernel.contract.paging import PagerError
+from lambda_kernel.contract.snapshot_report import SnapshotReport, summary
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MAX_HISTORY_PARTS = 128
@@ -64,7 +65,7 @@ class Session:
         self._seeds = seeds
         self._memory = Memory(pagemap)
         self._definitions = Definitions(shell.user_ns)
-        self._randomness: dict[str, Any] = {}
+        self._randomness = Randomness({}, seeds)
         self._side: dict[str, Any] = {}
         self._history = cell_history.History()
         self._index = Index(python=PYTHON)
@@ -134,8 +135,8 @@ class Session:
                 shell.user_ns,
                 lazy.LazyBuiltins(self._loader.table.keys(), self._loader.load_variable),
             )
-        self._randomness = settings["randomness"]
-        randomness.apply(self._randomness, self._seeds)
+        self._randomness = Randomness(settings["randomness"], self._seeds)
+        self._randomness.apply()
 
     def _restore_objects(self, names: list[str]) -> None:
         comms = self._baseline.comms
@@ -206,7 +207,7 @@ class Session:
         settings = {
             "invocations": [astuple(line) for line in shell.invocations[-KEPT:]],
             "side": side_state.collect(self._baseline),
-            "randomness": randomness.collect(self._randomness),
+            "randomness": self._randomness.collect(),
         }
         body = pickle.dumps(settings, protocol=pickle.HIGHEST_PROTOCOL)
         index.settings = None

@@ -9,11 +9,12 @@ from typing import Any
 from lambda_kernel.child.losses import Loss, loss_of, type_name
 from lambda_kernel.child.state import entries
 from lambda_kernel.child.state.components import Components, is_constant
+from lambda_kernel.child.state.copies import is_as_copied
 from lambda_kernel.child.state.definitions import Definitions
 from lambda_kernel.child.state.depth import at_any_depth
 from lambda_kernel.child.state.dumping import Dumper, Pickled
 from lambda_kernel.child.state.index import Component, Index, Ref
-from lambda_kernel.child.state.loading import Loaded, Loader, is_as_copied
+from lambda_kernel.child.state.loading import Loaded, Loader
 from lambda_kernel.child.state.memory import Mapped, Memory, address_of
 from lambda_kernel.child.state.packing import Packer
 

@@ -28,8 +28,8 @@ from lambda_kernel.child.state.memory import open_pagemap
 from lambda_kernel.child.state.session import Session
 from lambda_kernel.child.warm_up import run_warm_up, warm_stand_by, warm_up
 from lambda_kernel.contract import paging
-from lambda_kernel.contract.cell_protocol import SnapshotReport
 from lambda_kernel.contract.commit import CHUNK_BYTES
+from lambda_kernel.contract.snapshot_report import SnapshotReport
 from tests.benchmarks.state.operations import CellCost
 
 AT_HAND_BYTES = 64 * 1024

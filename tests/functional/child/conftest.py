@@ -23,20 +23,22 @@ from lambda_kernel.contract.cell_protocol import (
     CellDescriptors,
     CellLimits,
     CellRequest,
-    Exited,
-    Forked,
-    Prepared,
-    Ready,
-    Refused,
-    SnapshotReport,
-    ZygoteAnswer,
-    decode_answer,
     send_prepare,
     send_request,
 )
 from lambda_kernel.contract.commit import CHUNK_BYTES
 from lambda_kernel.contract.frames import PartsReader
 from lambda_kernel.contract.invocation import CellMessage
+from lambda_kernel.contract.snapshot_report import SnapshotReport
+from lambda_kernel.contract.zygote_answers import (
+    Exited,
+    Forked,
+    Prepared,
+    Ready,
+    Refused,
+    ZygoteAnswer,
+    decode_answer,
+)
 
 DEADLINE_S = 120.0
 AT_HAND_BYTES = 64 * 1024
@@ -112,6 +114,7 @@ class Zygote:
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
             "PYTHONHASHSEED": "0",
+            "SOURCE_DATE_EPOCH": "946684800",
             "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         }
         with self.log.open("wb") as log:

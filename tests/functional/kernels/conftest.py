@@ -417,7 +417,7 @@ async def world(dispatch_settings: DispatchSettings) -> AsyncIterator[World]:
     invoker = InMemoryInvoker(function)
 
     async def opened(**options: Any) -> KernelRegistry:
-        return await KernelRegistry.open(
+        registry = await KernelRegistry.open(
             stack=STACK,
             handler_digest=DIGEST,
             store=store,
@@ -427,6 +427,8 @@ async def world(dispatch_settings: DispatchSettings) -> AsyncIterator[World]:
             dispatch_settings=dispatch_settings,
             **options,
         )
+        await registry.complete()
+        return registry
 
     registry = await opened()
     made = World(store, function, invoker, registry, opened)

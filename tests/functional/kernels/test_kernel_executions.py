@@ -14,8 +14,8 @@ from kernel_gateway.kernels.idempotency import (
     IdempotencyKeys,
     KeyReused,
     RememberedLimits,
-    fingerprint_of,
 )
+from kernel_gateway.messaging.idempotency import Idempotency
 from kernel_gateway.messaging.message import OutMessage
 
 if TYPE_CHECKING:
@@ -59,9 +59,23 @@ async def test_an_error_of_the_cell_is_a_result(world: World) -> None:
 
 async def test_messages_come_as_they_are_said_the_reply_last(world: World) -> None:
     execution = await ran(await a_kernel(world), "print hello")
-    types = [message.msg_type for message in execution.read(0)]
+    types = [message.msg_type for _, message in execution.read()]
     assert types == ["status", "execute_input", "stream", "execute_reply"]
-    assert [m.msg_type for m in execution.read(3)] == ["execute_reply"]
+    assert [m.msg_type for _, m in execution.read(2)] == ["execute_reply"]
+
+
+async def test_numbers_are_the_same_whether_messages_were_joined_or_not(world: World) -> None:
+    kernel = await a_kernel(world)
+    joined = await ran(kernel, "many-lines")
+    read = Execution.begin(kernel, {"code": "many-lines"})
+    numbers = [number for number, _ in read.read()]
+    while not read.ended:
+        await read.news()
+        numbers += [number for number, _ in read.read(numbers[-1] if numbers else -1)]
+    assert len(joined.messages) < len(numbers)
+    assert {number for number, _ in joined.read()} < set(numbers)
+    assert joined.read()[-1][0] == numbers[-1]
+    assert [m.msg_type for _, m in joined.read(numbers[-2])] == ["execute_reply"]
 
 
 async def test_lines_that_nobody_has_read_are_joined_and_those_read_stay(world: World) -> None:
@@ -79,10 +93,10 @@ async def test_a_flood_of_messages_is_cut_with_a_notice_and_the_reply_comes(worl
 
 async def test_a_kernel_that_is_idle_forgets_old_results_by_itself(world: World) -> None:
     keys = IdempotencyKeys(RememberedLimits(age_s=-1.0), now_s=lambda: 0.0)
-    keys.remember("k", "k", await ran(await a_kernel(world), "print x"))
+    keys.remember(asked("k"), await ran(await a_kernel(world), "print x"))
     assert len(keys) == 0
     kernel = await a_kernel(world)
-    keys.remember("r", "r", Execution.begin(kernel, {"code": "wait"}))
+    keys.remember(asked("r"), Execution.begin(kernel, {"code": "wait"}))
     assert len(keys) == 1
     world.function.release.set()
     async with asyncio.timeout(10):
@@ -135,13 +149,17 @@ async def test_a_running_cell_is_interrupted_and_one_that_has_ended_does_no_harm
 
 
 async def test_a_cell_is_interrupted_at_its_time_limit_and_waiting_does_not_count(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = await a_kernel(world)
     content = {"code": "wait", "stop_on_error": False}
-    limited = Execution.begin(kernel, content, timeout_s=0.2)
-    # Would be taken out of the queue before the first one ends, if it counted there.
-    waits = Execution.begin(kernel, {"code": "print x"}, timeout_s=0.1)
+    limited = Execution.begin(kernel, content, timeout_s=5)
+    # Would be taken out of the queue when the first one ends, if it counted there.
+    waits = Execution.begin(kernel, {"code": "print x"}, timeout_s=5)
+    await world.function.began.wait()
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + 6)
     assert (await ended(limited)).result["ename"] == "CellInterrupted"
     assert (await ended(waits)).refusal is None
 
@@ -188,33 +206,33 @@ async def test_code_that_cannot_be_sent_is_bad_input(world: World) -> None:
 # Keys.
 
 
-def request(code: str) -> str:
-    return fingerprint_of({"code": code})
+def asked(key: str, code: str = "") -> Idempotency:
+    return Idempotency.of(key, {"code": code})
 
 
 async def test_a_key_finds_what_runs_and_what_has_ended(world: World) -> None:
     kernel, keys = await a_kernel(world), IdempotencyKeys()
     execution = Execution.begin(kernel, {"code": "wait"})
-    keys.remember("k", request("wait"), execution)
-    assert keys.find("k", request("wait")) is execution
+    keys.remember(asked("k", "wait"), execution)
+    assert keys.find(asked("k", "wait")) is execution
     world.function.release.set()
     await ended(execution)
-    assert keys.find("k", request("wait")) is execution
-    assert keys.find("other", request("wait")) is None
+    assert keys.find(asked("k", "wait")) is execution
+    assert keys.find(asked("other", "wait")) is None
 
 
 async def test_a_key_of_another_request_is_refused(world: World) -> None:
     keys = IdempotencyKeys()
-    keys.remember("k", request("print x"), await ran(await a_kernel(world), "print x"))
+    keys.remember(asked("k", "print x"), await ran(await a_kernel(world), "print x"))
     with pytest.raises(KeyReused, match="another request"):
-        keys.find("k", request("print y"))
+        keys.find(asked("k", "print y"))
 
 
 async def test_a_key_of_which_nothing_ran_is_free_again(world: World) -> None:
     kernel, keys = await a_kernel(world), IdempotencyKeys()
     await kernel.shutdown()
-    keys.remember("k", request("print x"), Execution.begin(kernel, {"code": "print x"}))
-    assert keys.find("k", request("print x")) is None
+    keys.remember(asked("k", "print x"), Execution.begin(kernel, {"code": "print x"}))
+    assert keys.find(asked("k", "print x")) is None
 
 
 async def test_old_and_many_and_large_results_are_forgotten_the_newest_and_running_not(
@@ -224,22 +242,22 @@ async def test_old_and_many_and_large_results_are_forgotten_the_newest_and_runni
     limits = RememberedLimits(count=2, size_bytes=100_000, age_s=10)
     keys = IdempotencyKeys(limits, now_s=lambda: clock[0])
     for name in ("a", "b", "c"):
-        keys.remember(name, name, await ran(kernel, "print x"))
-    assert keys.find("a", "a") is None
-    assert keys.find("b", "b") is not None
-    keys.remember("large", "large", await ran(kernel, f"print {'x' * 200_000}"))
-    assert keys.find("c", "c") is None
-    assert keys.find("large", "large") is not None
+        keys.remember(asked(name), await ran(kernel, "print x"))
+    assert keys.find(asked("a")) is None
+    assert keys.find(asked("b")) is not None
+    keys.remember(asked("large"), await ran(kernel, f"print {'x' * 200_000}"))
+    assert keys.find(asked("c")) is None
+    assert keys.find(asked("large")) is not None
     running = Execution.begin(kernel, {"code": "wait"})
-    keys.remember("runs", "runs", running)
+    keys.remember(asked("runs"), running)
     clock[0] = 11.0
-    assert keys.find("large", "large") is None
-    assert keys.find("runs", "runs") is running
+    assert keys.find(asked("large")) is None
+    assert keys.find(asked("runs")) is running
 
 
 async def test_results_that_are_kept_keep_no_kernel(world: World) -> None:
     kernel, keys = await a_kernel(world), IdempotencyKeys()
-    keys.remember("k", "k", await ran(kernel, "print x"))
+    keys.remember(asked("k"), await ran(kernel, "print x"))
     await world.registry.shutdown(kernel.kernel_id)
     await world.quiet()
     gone = weakref.ref(kernel)

@@ -24,6 +24,7 @@ from kernel_gateway.errors import StorageError
 from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.kernels.past import past_cells
 from kernel_gateway.objects import MemoryObjectStore
+from lambda_kernel.contract.keys import audit_blob_key
 
 if TYPE_CHECKING:
     from kernel_gateway.kernels.kernel import LambdaKernel
@@ -179,7 +180,7 @@ async def test_what_was_stored_before_an_error_is_no_conflict_when_it_is_signed_
     class SignsAnew:
         count = 0
 
-        async def seal(self, payload: bytes) -> bytes:
+        async def seal(self, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
             self.count += 1
             signature = {"keyid": "k", "sig": str(self.count)}
             data = Envelope(
@@ -220,7 +221,9 @@ async def test_large_output_is_an_object_of_its_own_and_is_read_again(world: Wor
     end = journal_of(world, client.kernel)[-1].event
     assert isinstance(end, CellFinished)
     assert end.outputs.messages == ()
-    assert (RECORDS, f"audit/blobs/{end.outputs.blob}") in world.store.objects
+    assert end.outputs.blob is not None
+    key = audit_blob_key(client.kernel.kernel_id, end.outputs.blob)
+    assert (RECORDS, key) in world.store.objects
     read = (await client.kernel.journal.entry(2)).event
 
     assert isinstance(read, CellFinished)

@@ -47,12 +47,16 @@ class Site:
         for clock in self.clocks:
             clock.now_s += seconds
 
+    async def reached(self, kernel_id: str, *, takes: bool = True) -> LambdaKernel:
+        """Return the kernel at the second gateway, as a request gets it."""
+        return await self.b.reach(await self.b.find(kernel_id), takes=takes)
+
     async def taken_over(self, kernel_id: str) -> Client:
         """Return a client of the kernel at the second gateway, which has waited long enough."""
         with pytest.raises(HeldElsewhere):
-            await self.b.reach(kernel_id, takes=True)
+            await self.reached(kernel_id)
         self.wait(LEASE_S)
-        return self.world.attached(await self.b.reach(kernel_id, takes=True))
+        return self.world.attached(await self.reached(kernel_id))
 
     def commits(self) -> list[Commit]:
         objects = sorted(self.world.store.objects.items())
@@ -103,7 +107,7 @@ async def test_a_new_kernel_is_held_by_the_first_write_of_its_record(site: Site)
         site.world.store.objects[RECORDS, f"kernels/{client.kernel.kernel_id}.json"]
     )
 
-    assert stored["holder"] == site.a.replica.lease_id
+    assert stored["holder"] == site.a.services.replica.lease_id
     assert stored["epoch"] == 0
     puts = [key for key in site.world.store.put_keys if key.startswith("kernels/")]
     assert len(puts) == 1
@@ -114,7 +118,7 @@ async def test_a_kernel_that_another_gateway_serves_is_refused_with_its_address(
 
     for takes in (True, False):
         with pytest.raises(HeldElsewhere) as held:
-            await site.b.reach(client.kernel.kernel_id, takes=takes)
+            await site.reached(client.kernel.kernel_id, takes=takes)
 
         assert held.value.url == "http://a"
         assert 0 < held.value.retry_after_s <= LEASE_S
@@ -124,9 +128,9 @@ async def test_a_lease_that_is_renewed_is_never_taken(site: Site) -> None:
     client = await site.world.client()
     for _ in range(5):
         with pytest.raises(HeldElsewhere):
-            await site.b.reach(client.kernel.kernel_id, takes=True)
+            await site.reached(client.kernel.kernel_id)
         site.wait(LEASE_S * 0.7)
-        await site.a.replica.keep_up()
+        await site.a.services.replica.keep_up()
 
 
 async def test_a_lease_that_expired_is_taken_with_a_higher_epoch(site: Site) -> None:
@@ -153,7 +157,7 @@ async def test_a_cell_of_a_gateway_that_lost_the_kernel_cannot_commit(site: Site
 
     later = await site.taken_over(client.kernel.kernel_id)
     site.b.get(client.kernel.kernel_id)
-    await site.a.replica.keep_up()
+    await site.a.services.replica.keep_up()
 
     reply = reply_of(await client.done(running))
     assert reply["ename"] == "KernelMoved"
@@ -244,7 +248,7 @@ async def test_a_gateway_that_closes_leaves_its_kernels_at_once(site: Site) -> N
     await client.run("print a")
     await site.a.close()
 
-    later = site.world.attached(await site.b.reach(client.kernel.kernel_id, takes=True))
+    later = site.world.attached(await site.reached(client.kernel.kernel_id))
 
     assert reply_of(await later.run("print b"))["execution_count"] == 2
 
@@ -255,8 +259,8 @@ async def test_idle_gateways_write_nothing_and_go_on_when_used_again(site: Site)
     before = list(site.world.store.put_keys)
     site.wait(LEASE_S * 100)
 
-    await site.a.replica.keep_up()
-    await site.b.replica.keep_up()
+    await site.a.services.replica.keep_up()
+    await site.b.services.replica.keep_up()
 
     assert site.world.store.put_keys == before
     assert reply_of(await site.world.attached(client.kernel).run("print a"))["status"] == "ok"
@@ -290,11 +294,11 @@ async def test_what_ends_a_session_needs_the_lease(site: Site, act: str) -> None
 
 async def test_who_watches_a_lease_hears_that_it_is_over(site: Site) -> None:
     await site.world.client()
-    lease_id = site.a.replica.lease_id
+    lease_id = site.a.services.replica.lease_id
     assert lease_id is not None
-    with site.b.replica.watching(lease_id) as over:
-        await site.b.replica.keep_up()
+    with site.b.services.replica.watching(lease_id) as over:
+        await site.b.services.replica.keep_up()
         assert not over.done()
         site.wait(LEASE_S)
-        await site.b.replica.keep_up()
+        await site.b.services.replica.keep_up()
         assert over.done()

@@ -33,7 +33,7 @@ async def test_a_hundred_kernels_on_four_containers_lose_nothing(world: World) -
             yield chunk
 
     world.invoker.function = slow
-    world.registry._services.dispatcher.gate("lkg-env-default")._max_wait_s = 30
+    world.registry.services.dispatcher.gate("lkg-env-default")._max_wait_s = 30
     clients = [await world.client() for _ in range(100)]
 
     sent = [client.execute(f"print {n}") for n, client in enumerate(clients)]

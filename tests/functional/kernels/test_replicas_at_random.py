@@ -102,7 +102,7 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(name=names)
     def a_gateway_keeps_up(self, name: str) -> None:
-        self.run(self.registries[name].replica.keep_up())
+        self.run(self.registries[name].services.replica.keep_up())
 
     @rule(name=names, word=st.sampled_from(["print", "wait", "dies", "commits-and-dies"]))
     def a_cell_is_sent(self, name: str, word: str) -> None:
@@ -113,7 +113,8 @@ class Replicas(RuleBasedStateMachine):
         client = self.clients.get(name)
         if client is None:
             try:
-                kernel = await self.registries[name].reach(self.kernel_id, takes=True)
+                registry = self.registries[name]
+                kernel = await registry.reach(await registry.find(self.kernel_id), takes=True)
             except HeldElsewhere:
                 return
             client = self.clients[name] = Client(kernel)
@@ -149,7 +150,7 @@ class Replicas(RuleBasedStateMachine):
 
     async def _restart(self, name: str) -> None:
         registry = self.registries[name]
-        await registry.reach(self.kernel_id, takes=True)
+        await registry.reach(await registry.find(self.kernel_id), takes=True)
         await registry.restart(self.kernel_id)
 
     @rule(name=names)

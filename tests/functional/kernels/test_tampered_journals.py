@@ -51,6 +51,7 @@ CHANGES: dict[str, Change] = {
     "missing": lambda journal: journal.pop(2),
     "newest missing and a later one": renumber,
     "swapped": swap,
+    "an older one once more": lambda journal: journal.update({4: journal[2]}),
     "forged": forge,
     "truncated": lambda journal: journal.update({4: journal[4][:-9]}),
     "nested": lambda journal: journal.update({4: b"[" * 100_000}),

@@ -21,6 +21,7 @@ from lambda_kernel.contract.invocation import CellMessage, Head, Invocation
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.outcome import Outcome, Probe
 from lambda_kernel.contract.scope import Scope
+from lambda_kernel.contract.witness import ContainerFacts
 from lambda_kernel.isolation import code, linux
 from lambda_kernel.serving import handler
 from lambda_kernel.serving.cache import DownloadCache
@@ -29,6 +30,7 @@ from lambda_kernel.serving.container import ZYGOTE_ENVIRONMENT, Container, Setti
 from lambda_kernel.serving.credentials import Credentials
 from lambda_kernel.serving.homes import Homes
 from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer, MemorySecretReader
+from lambda_kernel.serving.packages import PackageList
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.runtime_api import Event
 from lambda_kernel.serving.segments import SegmentCache
@@ -218,6 +220,8 @@ def container(
                 container_id="container-1",
                 runtime_api="",
                 mask_connectors=True,
+                recorded_randomness=True,
+                function_version="$LATEST",
                 allow_degraded=False,
                 alone_on_machine=False,
             ),
@@ -239,6 +243,8 @@ def container(
                 tier="process", clean_environment=True, non_dumpable=True, memory_limit="sampled"
             ),
             shadowable=frozenset(),
+            packages=PackageList(stored=b'{"packages":["one-1.0"]}', digest="1" * 64),
+            facts=ContainerFacts(python="3.11.0", architecture="x86_64", packages="1" * 64),
         )
         yield made
         zygotes.close()

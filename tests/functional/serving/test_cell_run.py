@@ -14,18 +14,16 @@ import pytest
 from lambda_kernel.contract.cell_protocol import (
     CellRequest,
     ChildKind,
-    Exited,
-    Forked,
     PendingRequest,
-    encode_answer,
     receive_request,
 )
 from lambda_kernel.contract.frames import length_prefixed, pack_parts
 from lambda_kernel.contract.invocation import CellMessage
-from lambda_kernel.serving.cells import REAP_PATIENCE_S, REAP_WAIT_S, CellRun, ZygoteGone
+from lambda_kernel.contract.zygote_answers import Exited, Forked, encode_answer
+from lambda_kernel.serving.cells import REAP_WAIT_S, CellRun, ZygoteGone
 from lambda_kernel.serving.control import Interrupt, Orders
 from lambda_kernel.serving.errors import CellEnded, CellInterrupted, CellTimeout
-from lambda_kernel.serving.limits import CellLimitsInForce
+from lambda_kernel.serving.limits import REAP_PATIENCE_S, CellLimitsInForce
 from lambda_kernel.serving.output import Output
 from lambda_kernel.serving.standing import Standing
 from lambda_kernel.serving.sweep import Sweeper

@@ -95,7 +95,7 @@ def test_a_secret_that_cannot_be_read_means_that_nothing_starts(
     kernel: Kernel, container: Container
 ) -> None:
     class Unreachable:
-        def read(self, name: str) -> str | None:
+        def read(self, name: str) -> None:
             raise StorageUnavailable(f"Secrets Manager did not answer for {name}")
 
     kernel.scope = Scope(user="u1", agent="a1")

@@ -16,6 +16,7 @@ from typing import Any
 from traitlets.config import Config
 from websockets.asyncio.client import ClientConnection, connect
 
+from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.dispatch.invoker import InMemoryInvoker
 from kernel_gateway.environments.environment import Environment, read_environments
@@ -50,6 +51,7 @@ class EchoFunction:
     """A Lambda function whose cells print their own code, and commit.
 
     ``hold`` in the code makes a cell wait for ``release``; ``buffers`` makes it send binary parts.
+    A question is not answered.
     """
 
     store: MemoryObjectStore
@@ -61,6 +63,10 @@ class EchoFunction:
         writer = FrameWriter(key)
         code = invocation.msg.content["code"]
         yield writer.write(FrameKind.STARTED, {})
+        if not invocation.commit:
+            done = Outcome(status=Status.OK, started=True, committed=False, nonce=invocation.nonce)
+            yield writer.write(FrameKind.OUTCOME, done.to_dict())
+            return
         if "hold" in code:
             await self.release.wait()
         buffers = (b"\x00\xff", b"") if "buffers" in code else ()
@@ -204,7 +210,9 @@ def identities() -> IdentityTable:
 
 
 @asynccontextmanager
-async def a_web_gateway(spool_dir: Path, config: Config | None = None) -> AsyncIterator[WebGateway]:
+async def a_web_gateway(
+    spool_dir: Path, config: Config | None = None, *, keeping: Keeping | None = None
+) -> AsyncIterator[WebGateway]:
     """Serve on a free port until the block ends."""
     store = MemoryObjectStore()
     await store.put(STACK.overflow, keys.frame_key_key(HANDLER_DIGEST), FRAME_KEY)
@@ -218,6 +226,7 @@ async def a_web_gateway(spool_dir: Path, config: Config | None = None) -> AsyncI
         store=store,
         invoker=InMemoryInvoker(function),
         environments=environments,
+        keeping=keeping,
     )
     files = MemoryFileStore()
     chosen = Config({"ServerApp": {"port": 0}})

@@ -21,7 +21,6 @@ from kernel_gateway.client import (
     KernelInfo,
     NoSuchThing,
     NotRunning,
-    OutcomeUnknown,
     Result,
     Unauthorized,
     Unreachable,
@@ -174,21 +173,25 @@ async def test_events_go_on_where_the_connection_broke(gateway: WebGateway) -> N
         assert {kernel.execution_count for kernel in gateway.registry.all()} == {1}
 
 
-async def test_after_a_restart_of_the_gateway_nothing_is_run_again(gateway: WebGateway) -> None:
+async def test_a_gateway_that_forgot_its_keys_finds_them_in_the_journal(
+    gateway: WebGateway,
+) -> None:
     async with a_cable(gateway) as cable, AsyncGateway(cable.url, "u1") as there:
         kernel = await there.start_kernel()
-        (core,) = gateway.registry.all()
-        begun = asyncio.Event()
-        core.attach(lambda m: begun.set() if m.msg_type == "execute_input" else None)
-        running = asyncio.create_task(kernel.execute("hold"))
-        await asyncio.wait_for(begun.wait(), 10)
-        settings = gateway.server.web_app.settings
-        settings["started"] = settings["started"].replace(year=2000)
-        cable.cuts = [b'"outputs"']
-        gateway.function.release.set()
-        with pytest.raises(OutcomeUnknown):
-            await running
-        assert core.execution_count == 1
+        cable.cuts = [b"event: execute_reply"]
+        types, forgotten = [], gateway.server.web_app.settings["idempotency_keys"]
+        async for event in kernel.stream("hello", idempotency_key="k"):
+            types.append(event.msg_type)
+            forgotten.clear()
+        assert types == ["status", "execute_input", "stream", "execute_reply"]
+        assert cable.broken_count == 1
+        forgotten.clear()
+        result = await kernel.execute("hello", idempotency_key="k")
+        assert (result.text, result.execution_count, result.replayed) == ("hello", 1, True)
+        forgotten.clear()
+        with pytest.raises(BadInput, match="another request"):
+            await kernel.execute("other", idempotency_key="k")
+        assert [each.execution_count for each in gateway.registry.all()] == [1]
 
 
 async def test_a_gateway_that_is_not_there_is_said_so() -> None:

@@ -112,6 +112,10 @@ async def test_what_is_answered_has_the_documented_form(
         (files, "get", place, {}),
         (files, "put", f"{place}a/b.txt/c", {"data": b"x"}),
         (files, "delete", place, {}),
+        ("/api/trails", "get", "/api/trails", {}),
+        ("/api/trails", "get", "/api/trails?status=x", {}),
+        ("/api/trails/index", "post", "/api/trails/index", {"token": "root"}),
+        ("/api/trails/index", "post", "/api/trails/index", {}),
         ("/api/garbage", "get", "/api/garbage", {"token": "root"}),
         ("/api/garbage", "get", "/api/garbage", {}),
     ]

@@ -13,7 +13,15 @@ import pytest
 
 from kernel_gateway.audit.verifying import UNPROVEN
 from kernel_gateway.client.endpoint import ApiError, NoSuchThing
-from kernel_gateway.web.trail_command import against_journal, export, shown, verified_file
+from kernel_gateway.errors import BadRequest
+from kernel_gateway.settings_command_line import parse
+from kernel_gateway.web.trail_command import (
+    against_journal,
+    export,
+    prepared_export,
+    shown,
+    verified_file,
+)
 from tests.functional.web.server import WebGateway
 from tests.functional.web.test_web_cells import ran
 
@@ -31,7 +39,9 @@ def starts(trail: Any) -> list[Any]:
 
 @pytest.mark.parametrize(("token", "status"), CALLERS)
 @pytest.mark.parametrize("has_ended", [False, True])
-@pytest.mark.parametrize("what", ["trail.ipynb", "trail/head", "trail/blobs/2"])
+@pytest.mark.parametrize(
+    "what", ["trail.ipynb", "trail.intoto.jsonl", "trail/head", "trail/blobs/2"]
+)
 async def test_only_the_owner_and_admins_see_a_trail(
     gateway: WebGateway, token: str, status: int, has_ended: bool, what: str
 ) -> None:
@@ -42,7 +52,7 @@ async def test_only_the_owner_and_admins_see_a_trail(
     answer = await gateway.rest("GET", f"/api/kernels/{kernel_id}/{what}", token=token)
 
     assert answer.status == status
-    if what != "trail/head":
+    if what not in {"trail/head", "trail.intoto.jsonl"}:
         assert ("zzzz" in answer.body.decode()) == (status == 200)
 
 
@@ -92,8 +102,10 @@ async def test_a_trail_is_exported_with_blobs_and_compared(
     report = verified_file(output, {})
     await asyncio.to_thread(against_journal, endpoint, report, kernel_id)
 
-    assert "1 blobs" in said
-    (blob,) = (tmp_path / "blobs" / "sha256").iterdir()
+    assert "2 blobs" in said
+    blobs = (tmp_path / "blobs" / "sha256").iterdir()
+    policy, blob = sorted(blobs, key=lambda path: path.stat().st_size)
+    assert "2012-10-17" in policy.read_text()
     assert "z" * 400_000 in blob.read_text()
     # This gateway has no key.
     assert report.exit_code == UNPROVEN
@@ -101,6 +113,42 @@ async def test_a_trail_is_exported_with_blobs_and_compared(
     assert report.head_number == 4
     await asyncio.to_thread(blob.write_text, "other")
     assert [problem.kind for problem in verified_file(output, {}).problems] == ["blob-changed"]
+
+
+async def test_a_trail_is_exported_as_one_statement_per_cell(
+    gateway: WebGateway, tmp_path: Path
+) -> None:
+    kernel_id, _ = await ran(gateway, "one", "two")
+    where = ["trail", "export", kernel_id, "--output", str(tmp_path / "s.jsonl")]
+    act = prepared_export(parse([*where, "--format", "intoto"])[0])
+
+    said = await asyncio.to_thread(act, gateway.endpoint())
+
+    assert said == f"wrote {tmp_path / 's.jsonl'}"
+    made = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
+    asked = [each["predicate"]["buildDefinition"]["externalParameters"] for each in made]
+    assert [each["source"] for each in asked] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status"), [("?signed=true", 409), ("?signed=yes", 400), ("?signed=false", 200)]
+)
+async def test_a_gateway_without_a_key_signs_no_statement(
+    gateway: WebGateway, query: str, status: int
+) -> None:
+    kernel_id, _ = await ran(gateway, "one")
+
+    answer = await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.intoto.jsonl{query}")
+
+    assert answer.status == status
+
+
+@pytest.mark.parametrize(
+    "options", [["--sign"], ["--format", "ipynb", "--sign"], ["--format", "intoto", "--with-blobs"]]
+)
+def test_options_that_do_not_go_together_are_said(options: list[str]) -> None:
+    with pytest.raises(BadRequest, match="it is for"):
+        prepared_export(parse(["trail", "export", "k", *options])[0])
 
 
 async def test_an_export_that_fails_leaves_no_file(gateway: WebGateway, tmp_path: Path) -> None:
@@ -111,8 +159,8 @@ async def test_an_export_that_fails_leaves_no_file(gateway: WebGateway, tmp_path
     kernel_id, _ = await ran(gateway, "z" * 400_000)
     await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail/head")
     store = gateway.function.store
-    (blob,) = [key for _, key in store.objects if key.startswith("audit/blobs/")]
-    await store.delete("lkg-records", blob)
+    blobs = [(len(body), key) for (_, key), body in store.objects.items() if "/b/" in key]
+    await store.put("lkg-records", max(blobs)[1], b"[]")
     with pytest.raises(ApiError):
         await asyncio.to_thread(
             export, gateway.endpoint(), kernel_id, tmp_path / "t.ipynb", with_blobs=False

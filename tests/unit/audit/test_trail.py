@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tracemalloc
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,9 @@ import nbformat
 
 from kernel_gateway.audit.key_folder import KeyFolder
 from kernel_gateway.audit.notebook_reading import read_trail
-from kernel_gateway.audit.trail import trail_chunks
+from kernel_gateway.audit.trail import READ_AHEAD_COUNT, groups, trail_chunks
 from kernel_gateway.audit.verifying import OK, UNPROVEN, verify
-from kernel_gateway.objects import MemoryObjectStore
+from kernel_gateway.objects import MemoryObjectStore, StoredObject
 from tests.unit.audit.trails import (
     EVENTS,
     KERNEL_ID,
@@ -142,3 +144,51 @@ async def test_an_export_holds_one_cell_in_memory(tmp_path: Path) -> None:
     # 160 MB of outputs in all.
     assert peak_bytes < 60_000_000
     assert size < 1_000_000
+
+
+@dataclass
+class ReadingStore(MemoryObjectStore):
+    """A store whose answers come in an order of their own.
+
+    Attributes:
+        under_way: how many reads wait for their answer.
+        most: how many did so at once.
+    """
+
+    under_way: int = 0
+    most: int = 0
+
+    async def get(self, bucket: str, key: str) -> StoredObject:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            for _ in range(2 + int(key[-6]) * 7 % 10):
+                await asyncio.sleep(0)
+            return await super().get(bucket, key)
+        finally:
+            self.under_way -= 1
+
+
+async def test_entries_are_read_some_at_once_and_stand_in_order() -> None:
+    store = ReadingStore()
+    events = [event for number in range(1, 31) for event in ran(number, f"cell {number}")]
+    journal = await a_journal(events, None, store=store)
+
+    cells = json.loads(await trail_text(journal))["cells"]
+
+    assert [cell["execution_count"] for cell in cells[1:]] == list(range(1, 31))
+    assert store.most == READ_AHEAD_COUNT
+    assert store.under_way == 0
+
+
+async def test_a_trail_that_nobody_reads_on_is_not_read_on() -> None:
+    store = ReadingStore()
+    journal = await a_journal([e for n in range(1, 31) for e in ran(n, "x")], None, store=store)
+    entries = groups(journal, 60)
+    await anext(entries)
+    assert store.under_way > 0
+
+    await entries.aclose()
+
+    assert store.under_way == 0
+    assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -42,10 +42,6 @@ def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) 
     return httpx.Response(status, json=body, headers=headers, request=request)
 
 
-def since(started: str) -> httpx.Response:
-    return answer({"started": started})
-
-
 def driven(
     steps: ops.Steps[Any], replies: Iterable[httpx.Response | Unreachable]
 ) -> tuple[Any, list[Send], list[float]]:
@@ -73,9 +69,7 @@ def driven(
 
 
 def test_a_lost_request_is_sent_again_with_its_key() -> None:
-    result, sent, pauses = driven(
-        ops.execute(EXECUTE), [since("a"), LOST, since("a"), answer(RESULT)]
-    )
+    result, sent, pauses = driven(ops.execute(EXECUTE), [LOST, answer(RESULT)])
     assert result.text == "x"
     bodies = [send.json for send in sent if send.method == "POST"]
     assert len(bodies) == 2
@@ -85,31 +79,37 @@ def test_a_lost_request_is_sent_again_with_its_key() -> None:
 
 
 def test_a_request_that_did_not_arrive_is_sent_again_whatever_gateway_answers() -> None:
-    result, _, pauses = driven(ops.execute(EXECUTE), [since("a"), REFUSED, REFUSED, answer(RESULT)])
+    result, _, pauses = driven(ops.execute(EXECUTE), [REFUSED, REFUSED, answer(RESULT)])
     assert result.status == "ok"
     assert pauses == sorted(set(pauses))
 
 
 def test_a_long_cell_is_asked_for_again_and_again_without_a_pause() -> None:
-    waits = [reply for _ in range(20) for reply in (SLOW, since("a"))]
-    result, sent, pauses = driven(ops.execute(EXECUTE), [since("a"), *waits, answer(RESULT)])
+    result, sent, pauses = driven(ops.execute(EXECUTE), [*[SLOW] * 20, answer(RESULT)])
     assert result.status == "ok"
     assert pauses == []
     assert len({send.json["idempotency_key"] for send in sent if send.method == "POST"}) == 1
 
 
-def test_a_gateway_that_was_restarted_is_not_asked_to_run_the_cell_again() -> None:
-    with pytest.raises(OutcomeUnknown, match="restarted"):
-        driven(ops.execute(EXECUTE), [since("a"), LOST, since("b")])
-    with pytest.raises(OutcomeUnknown):
-        driven(ops.execute(EXECUTE), [since("a"), LOST, REFUSED, since("b")])
-    with pytest.raises(OutcomeUnknown):
-        driven(ops.execute(EXECUTE), [since("a"), LOST, since("a"), REFUSED, since("b")])
+def test_a_gateway_that_cannot_tell_yet_is_asked_again_and_at_last_given_up() -> None:
+    unavailable = answer({"message": "S3 does not answer"}, 503)
+    result, _, pauses = driven(ops.execute(EXECUTE), [LOST, unavailable, answer(RESULT)])
+    assert result.status == "ok"
+    assert len(pauses) == 2
+    with pytest.raises(OutcomeUnknown, match="S3 does not answer"):
+        driven(ops.execute(EXECUTE), [LOST, *[unavailable] * ops.IN_FLIGHT_ATTEMPTS_COUNT])
+
+
+@pytest.mark.parametrize("replies", [[503], [LOST, 429]])
+def test_a_request_of_which_nothing_ran_is_left_to_the_caller(replies: list[Any]) -> None:
+    refused = [answer({"message": "no"}, r) if isinstance(r, int) else r for r in replies]
+    with pytest.raises(TryLater):
+        driven(ops.execute(EXECUTE), refused)
 
 
 def test_a_gateway_that_is_gone_is_given_up() -> None:
     with pytest.raises(Unreachable, match="refused"):
-        driven(ops.execute(EXECUTE), [since("a"), *[REFUSED] * ops.ATTEMPTS_COUNT])
+        driven(ops.execute(EXECUTE), [REFUSED] * ops.ATTEMPTS_COUNT)
     with pytest.raises(Unreachable):
         driven(ops.kernels(), [REFUSED] * ops.ATTEMPTS_COUNT)
 
@@ -135,7 +135,7 @@ def test_starting_a_kernel_is_never_repeated() -> None:
 )
 def test_a_refusal_has_a_type_and_the_gateways_text(status: int, kind: type[ApiError]) -> None:
     with pytest.raises(kind, match="told so") as refused:
-        driven(ops.execute(EXECUTE), [since("a"), answer({"message": "told so"}, status)])
+        driven(ops.execute(EXECUTE), [answer({"message": "told so"}, status)])
     assert refused.value.status == status
 
 

@@ -11,17 +11,6 @@ from lambda_kernel.contract.cell_protocol import (
     CellDescriptors,
     CellLimits,
     CellRequest,
-    Exited,
-    Forked,
-    NewObject,
-    PatchedObject,
-    Prepared,
-    Ready,
-    Refused,
-    SnapshotReport,
-    ZygoteAnswer,
-    decode_answer,
-    encode_answer,
     receive_request,
     send_prepare,
     send_request,
@@ -29,6 +18,17 @@ from lambda_kernel.contract.cell_protocol import (
 from lambda_kernel.contract.invocation import CellMessage
 from lambda_kernel.contract.outcome import LostName
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.snapshot_report import NewObject, PatchedObject, SnapshotReport
+from lambda_kernel.contract.zygote_answers import (
+    Exited,
+    Forked,
+    Prepared,
+    Ready,
+    Refused,
+    ZygoteAnswer,
+    decode_answer,
+    encode_answer,
+)
 
 TEXT = st.text(st.characters(exclude_categories=[]))
 ANSWERS = st.one_of(

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass, field
 
 from lambda_kernel.contract import paging
-from lambda_kernel.contract.cell_protocol import NewObject, PatchedObject, SnapshotReport
 from lambda_kernel.contract.commit import CHUNK_BYTES, Namespace
 from lambda_kernel.contract.scope import Scope
+from lambda_kernel.contract.snapshot_report import NewObject, PatchedObject, SnapshotReport
 from lambda_kernel.serving.memory import MemoryObjectStore
 from lambda_kernel.serving.parallel import CallCount, Pool
 from lambda_kernel.serving.reports import drafts_of

@@ -9,7 +9,7 @@ import pytest
 
 from lambda_kernel.serving.cache import CachedFile, DownloadCache
 from lambda_kernel.serving.memory import MemoryObjectStore
-from lambda_kernel.serving.objects import ListedObject
+from lambda_kernel.storage.s3_requests import ListedObject
 
 BUCKET = "b"
 KEY = "users/u1/default/f"

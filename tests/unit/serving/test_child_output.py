@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambda_kernel.contract.cell_protocol import SnapshotReport
 from lambda_kernel.contract.frames import CHILD_MESSAGE_TYPES
+from lambda_kernel.contract.snapshot_report import SnapshotReport
 from lambda_kernel.serving import child_messages, message_shapes
 from lambda_kernel.serving.child_messages import ChildMessage
 from lambda_kernel.serving.output import Output

@@ -12,8 +12,8 @@ from botocore.credentials import Credentials
 from botocore.stub import Stubber
 
 from lambda_kernel.serving.errors import StorageUnavailable
-from lambda_kernel.serving.objects import S3ObjectStore
-from lambda_kernel.serving.s3_requests import S3Requests
+from lambda_kernel.serving.objects import ERRORS, S3ObjectStore
+from lambda_kernel.storage.s3_requests import S3Requests
 
 TAGS = {"run": "r1", "kernel": "k"}
 PLACE = {"Bucket": "lkg-workspaces", "Key": "users/u1/default/runs/r1/x"}
@@ -29,7 +29,7 @@ def stub() -> Iterator[Stubber]:
 
 
 def store_of(stub: Stubber) -> S3ObjectStore:
-    requests = S3Requests(stub.client, Credentials("x", "x"), lambda **_: None)
+    requests = S3Requests(stub.client, Credentials("x", "x"), errors=ERRORS)
     return S3ObjectStore(stub.client, requests)
 
 

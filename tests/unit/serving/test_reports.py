@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambda_kernel.contract.cell_protocol import MAX_OBJECTS, SnapshotReport
 from lambda_kernel.contract.commit import CHUNK_BYTES, Blob, Namespace, StoredObject
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.snapshot_report import MAX_OBJECTS, SnapshotReport
 from lambda_kernel.serving import child_messages
 from lambda_kernel.serving.errors import SnapshotTooLarge
 from lambda_kernel.serving.reports import Span, drafts_of

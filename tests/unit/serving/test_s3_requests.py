@@ -9,9 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from lambda_kernel.serving import credentials, s3_requests
+from lambda_kernel.serving import credentials
 from lambda_kernel.serving.errors import ObjectNotFound, PreconditionFailed, StorageUnavailable
 from lambda_kernel.serving.objects import S3ObjectStore
+from lambda_kernel.storage import s3_requests
 
 Answer = tuple[int, bytes]
 

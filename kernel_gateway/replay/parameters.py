@@ -1,0 +1,57 @@
+"""Parameters of a replay, as papermill sets them: a cell after the one tagged ``parameters``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernel_gateway.errors import BadRequest
+from kernel_gateway.replay.recorded import RecordedCell
+
+TAG = "parameters"
+INJECTED_TAG = "injected-parameters"
+
+
+def value_of(text: str) -> Any:
+    """Return what a value on a command line is: as papermill's ``-p``, a number, bool or text."""
+    words: dict[str, Any] = {"True": True, "False": False, "None": None}
+    if text in words:
+        return words[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def source_of(parameters: Mapping[str, Any]) -> str:
+    """Return the code that sets them (raises BadRequest)."""
+    lines = ["# Parameters"]
+    lines += [f"{name} = {_literal(value, name)}" for name, value in parameters.items()]
+    return "\n".join(lines) + "\n"
+
+
+def place_of(cells: Sequence[RecordedCell]) -> int:
+    """Return how many cells run before they are set: up to the first that is tagged, else none."""
+    for place, cell in enumerate(cells, 1):
+        if TAG in cell.tags:
+            return place
+    return 0
+
+
+def _literal(value: Any, name: str) -> str:
+    if isinstance(value, str):
+        return json.dumps(value)
+    if value is None or isinstance(value, bool | int):
+        return repr(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f"float('{value}')"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_literal(item, name) for item in value)}]"
+    if isinstance(value, dict):
+        items = (f"{_literal(k, name)}: {_literal(v, name)}" for k, v in value.items())
+        return f"{{{', '.join(items)}}}"
+    raise BadRequest(f"-p {name}: must be JSON, or text")

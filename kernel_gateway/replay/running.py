@@ -1,0 +1,237 @@
+"""A recorded cell run again, as a fresh invocation of a kernel that reaches its replay only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_gateway.audit.chain import CellFinished, CellStarted
+from kernel_gateway.audit.facts import DerivedFrom
+from kernel_gateway.errors import BadRequest, NotFound
+from kernel_gateway.kernels.execution import Execution as RunningCell
+from kernel_gateway.kernels.forking import Found
+from kernel_gateway.kernels.identity import Identity
+from kernel_gateway.kernels.kernel import LambdaKernel
+from kernel_gateway.kernels.options import KernelOptions, ReplayOptions
+from kernel_gateway.kernels.registry import KernelRegistry
+from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.replay.cells import CellPair, Execution
+from kernel_gateway.replay.executions import Recorded, execution_of, with_state
+from kernel_gateway.replay.pins import RecordedStates, Unavailable, VersionedFiles
+from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, TrailSource
+from kernel_gateway.replay.selecting import ReplayRequest, Treatment
+from lambda_kernel.contract import keys
+from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.scope import Scope
+
+logger = logging.getLogger(__name__)
+
+REASON = "the replay is over"
+DELETES_AT_ONCE = 16
+CONTENT = ("code", "silent", "store_history", "user_expressions")
+NO_STDIN = "StdinNotImplementedError"
+
+
+@dataclass(slots=True, kw_only=True)
+class Replay:
+    """One replay of a trail.
+
+    Args:
+        registry: where its kernels are started.
+        files: S3, for the workspaces.
+        trail: what is replayed.
+        source: where its entries are.
+        request: how.
+        replayer: who asks, and as whom the cells run.
+        caller: the same, for the journal.
+        readable: see RecordedStates.
+
+    Attributes:
+        replay_id: names its part of the replayer's prefix, and its scope.
+        kernel_ids: of the kernels it has started: each has a journal of its own.
+        states: what recorded cells began with and left.
+    """
+
+    registry: KernelRegistry
+    files: VersionedFiles
+    trail: RecordedTrail
+    source: TrailSource
+    request: ReplayRequest
+    replayer: Identity
+    caller: Caller
+    readable: str | None
+    replay_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    kernel_ids: list[str] = field(default_factory=list)
+    states: RecordedStates = field(init=False)
+
+    def __post_init__(self) -> None:
+        services = self.registry.services
+        self.states = RecordedStates(
+            self.trail, services.store, self.files, services.stack, readable=self.readable
+        )
+
+    async def begin(self, cell: RecordedCell) -> Found | None:
+        """Return the copied commit that a cell begins with; raises as RecordedStates.begin."""
+        options = self._options(cell)
+        return await self.states.begin(cell, options.scope_of(self.replayer, self.replay_id))
+
+    async def start(
+        self, cell: RecordedCell, found: Found | None, *, part: int = 0
+    ) -> LambdaKernel:
+        """Return a new kernel for a cell.
+
+        Raises:
+            NotFound: its environment is not here.
+            StorageError: S3 does not answer.
+        """
+        assert cell.facts is not None  # noqa: S101  (else it is not run)
+        session = cell.facts.session
+        kernel_id = str(uuid.uuid4())
+        self.kernel_ids.append(kernel_id)
+        try:
+            return await self.registry.begin(
+                self.replayer,
+                spec_name=session.spec_name,
+                options=self._options(cell, part),
+                kernel_id=kernel_id,
+                workdir_name=_workdir_name(session.workdir_name),
+                found=found,
+                recorded_seeds=cell.facts.seeds,
+            )
+        except NotFound as problem:
+            raise NotFound(f"cell {cell.number} cannot be run here: {problem}") from problem
+
+    async def end(self, kernel: LambdaKernel) -> None:
+        """End a kernel; its journal stays."""
+        try:
+            await self.registry.shutdown(kernel.kernel_id, REASON)
+        except NotFound:
+            logger.info("a replay's kernel has ended already")
+
+    async def pair(
+        self, cell: RecordedCell, treated: Treatment, kernel: LambdaKernel | None = None
+    ) -> CellPair:
+        """Return a cell beside what it was, after running it where that is to be done.
+
+        Raises:
+            StorageError: S3 does not answer.
+        """
+        recorded = await self._recorded(cell)
+        replayed, reason = None, treated.reason
+        if kernel is not None and treated.runs:
+            replayed, reason = await self._run(cell, kernel, recorded)
+            reason = treated.reason or reason
+        if not reason and recorded is None:
+            reason = "unavailable: what it printed was removed, or is not in the trail"
+        return CellPair(
+            number=cell.number,
+            cell_id=cell.started.cell_id,
+            execution_count=cell.started.execution_count,
+            source=cell.started.source,
+            tags=cell.tags,
+            recorded=recorded,
+            replayed=None if reason else replayed,
+            reason=reason,
+        )
+
+    async def execute(
+        self, kernel: LambdaKernel, content: dict[str, Any], metadata: dict[str, Any]
+    ) -> tuple[CellFinished | None, str]:
+        """Run code, and return its end as the journal has it, or why there is none.
+
+        Raises:
+            StorageError: S3 does not answer.
+        """
+        running = RunningCell.begin(kernel, content, caller=self.caller, metadata=metadata)
+        try:
+            while not running.ended:
+                await running.news()
+        finally:
+            await running.cancel()
+        if running.refusal is not None:
+            return None, f"unavailable: it did not start: {running.refusal}"
+        await kernel.journal.flush()
+        ends: dict[str, int] = {}
+        async for entry in kernel.journal.newest_first():
+            event = entry.event
+            if isinstance(event, CellFinished):
+                ends[event.request_id] = entry.number
+            elif isinstance(event, CellStarted):
+                if event.msg_id == running.msg_id and event.request_id in ends:
+                    return await kernel.journal.end_of_cell(ends[event.request_id]), ""
+                break
+        return None, "unavailable: the journal of its replay does not have its end"
+
+    async def _run(
+        self, cell: RecordedCell, kernel: LambdaKernel, recorded: Execution | None
+    ) -> tuple[Execution | None, str]:
+        started = cell.started
+        content = {name: started.content[name] for name in CONTENT if name in started.content}
+        kernel.continue_at(started.execution_count - 1)
+        finished, reason = await self.execute(kernel, content, started.metadata)
+        if finished is None:
+            return None, reason
+        found = await asyncio.to_thread(execution_of, finished)
+        if found.ename == NO_STDIN and (recorded is None or recorded.ename != NO_STDIN):
+            return None, "not-replayable: it asks its user, and answers are not recorded"
+        services = self.registry.services
+        replayed = Recorded(finished=finished, kernel_id=kernel.kernel_id, scope=kernel.scope)
+        return await with_state(found, replayed, services.store, services.stack.state), reason
+
+    async def _recorded(self, cell: RecordedCell) -> Execution | None:
+        if cell.finished is None:
+            return None
+        finished = await self.source.end(cell)
+        if finished is None:
+            return None
+        found = await asyncio.to_thread(execution_of, finished)
+        try:
+            scope = self.states.scope_of(cell)
+        except Unavailable:
+            return found
+        recorded = Recorded(finished=cell.finished, kernel_id=self.trail.kernel_id, scope=scope)
+        services = self.registry.services
+        return await with_state(found, recorded, services.store, services.stack.state)
+
+    def _options(self, cell: RecordedCell, part: int = 0) -> KernelOptions:
+        assert cell.facts is not None  # noqa: S101
+        session = cell.facts.session
+        derived_from = DerivedFrom(
+            kernel_id=self.trail.kernel_id, number=self.trail.number, digest=self.trail.digest
+        )
+        replay = ReplayOptions(
+            replay_id=self.replay_id,
+            part=part,
+            derived_from=derived_from,
+            has_connectors=self.request.has_connectors,
+        )
+        try:
+            return KernelOptions(
+                workspace=session.workspace, projects=session.projects, replay=replay
+            )
+        except InvalidField as problem:
+            raise BadRequest(f"cell {cell.number}: {problem}") from problem
+
+    async def clean_up(self) -> None:
+        """End what is left of it: kernels, variables, and files that nobody wants to keep."""
+        services = self.registry.services
+        for kernel in [k for k in self.registry.all() if k.kernel_id in self.kernel_ids]:
+            await self.end(kernel)
+        agent = self.replayer.agent if self.request.has_connectors else None
+        scope = Scope(user=self.replayer.user, agent=agent, execution=self.replay_id)
+        stored = services.store.list(services.stack.state, keys.scope_prefix(scope))
+        found = [key async for key in stored]
+        for start in range(0, len(found), DELETES_AT_ONCE):
+            batch = found[start : start + DELETES_AT_ONCE]
+            await asyncio.gather(*(services.store.delete(services.stack.state, k) for k in batch))
+        if not self.request.keeps_files:
+            prefix = keys.replay_prefix(self.replayer.user, self.replay_id)
+            await self.files.delete_all(prefix)
+
+
+def _workdir_name(recorded: str | None) -> str | None:
+    return recorded if recorded and re.fullmatch("[0-9a-f]{32}", recorded) else None

@@ -1,0 +1,221 @@
+"""Recorded sessions replayed on real parts: identical where they can be, and confined."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.driver import Execution, Gateway
+from tests.integration.test_trail import command
+
+SESSION = (
+    "import random, os\nimport numpy as np\nx = 6 * 7",
+    "random.random(), np.random.rand(2), np.random.default_rng().integers(1000), os.getcwd()",
+    "data = open('in.csv').read()\nopen('made.txt', 'w').write(data)\ndata",
+    "open('in.csv', 'a').write('more')\nos.remove('made.txt')\nsorted(os.listdir())",
+    "1 / 0",
+    "print(x, {'a', 'b', 'c', 'd'}, open('in.csv').read())",
+)
+
+
+@pytest.fixture(scope="module")
+def recorded(gateway: Gateway) -> tuple[str, str]:
+    """The kernel and workspace of a session with files, random numbers and an error."""
+    workspace = f"replayed-{uuid.uuid4().hex[:8]}"
+    put(gateway, workspace, "in.csv", b"recorded;")
+    client = gateway.session(env={"LAMBDA_KERNEL_WORKSPACE": workspace})
+    statuses = [client.execute(code).reply["status"] for code in SESSION]
+    assert statuses == ["ok"] * 4 + ["error", "ok"]
+    client.close()
+    # Newer than what was recorded: a replay must not see it.
+    put(gateway, workspace, "in.csv", b"newer")
+    put(gateway, workspace, "later.txt", b"newer")
+    return client.kernel_id, workspace
+
+
+def put(gateway: Gateway, workspace: str, path: str, body: bytes) -> None:
+    answer = gateway.rest("PUT", f"/api/workspaces/{workspace}/files/{path}", data=body)
+    assert answer.status_code == 201, answer.text
+
+
+def replayed(gateway: Gateway, kernel_id: str, **how: Any) -> dict[int, str]:
+    """Return what became of each cell."""
+    answer = gateway.rest("POST", "/api/replays", json={"kernel_id": kernel_id, **how})
+    assert answer.status_code == 200, answer.text
+    return {cell["number"]: cell["standing"] for cell in answer.json()["cells"]}
+
+
+def versions(gateway: Gateway, bucket: str, prefix: str) -> set[tuple[str, str]]:
+    """Return every version of every object under a prefix, delete markers too."""
+    with gateway.owners_client("s3") as s3:
+        pages = s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
+        return {
+            (found["Key"], found["VersionId"])
+            for page in pages
+            for kind in ("Versions", "DeleteMarkers")
+            for found in page.get(kind, ())
+            if ".replays/" not in found["Key"]
+        }
+
+
+@pytest.mark.parametrize(
+    ("how", "numbers"),
+    [
+        ({}, range(1, 7)),
+        ({"mode": "pinned"}, range(1, 7)),
+        ({"begin": 3}, range(3, 7)),
+        ({"only": [2, 4]}, [2, 4]),
+    ],
+)
+def test_a_replay_is_identical(
+    gateway: Gateway, recorded: tuple[str, str], how: dict[str, Any], numbers: Iterable[int]
+) -> None:
+    assert replayed(gateway, recorded[0], **how) == dict.fromkeys(numbers, "identical")
+
+
+def test_it_changes_nothing_but_its_own_folder(gateway: Gateway, recorded: tuple[str, str]) -> None:
+    before = [versions(gateway, bucket, "users/") for bucket in ("lkg-workspaces", "lkg-state")]
+
+    for mode in ("sequential", "pinned"):
+        replayed(gateway, recorded[0], mode=mode)
+
+    after = [versions(gateway, bucket, "users/") for bucket in ("lkg-workspaces", "lkg-state")]
+    assert after == before
+
+
+ATTACK = """
+import os, pathlib, glob
+open(os.path.expanduser('~/planted'), 'w').write('home')
+tried = []
+for place in ('..', '../..', '/tmp', os.path.expanduser('~'), *glob.glob('/tmp/.*')):
+    for path in (f'{place}/%s/in.csv', f'{place}/in.csv', f'{place}/users/local/%s/in.csv'):
+        try:
+            pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+            pathlib.Path(path).write_text('attacked')
+        except OSError as problem:
+            tried.append(type(problem).__name__)
+try:
+    os.symlink('../../%s', 'link')
+    pathlib.Path('link/in.csv').write_text('attacked')
+except OSError as problem:
+    tried.append(type(problem).__name__)
+pathlib.Path('in.csv').write_text('attacked')
+[name for name in os.environ if 'AWS_' in name or 'CONN_' in name]
+"""
+
+
+@pytest.mark.parametrize("mode", ["sequential", "pinned"])
+def test_a_replayed_cell_cannot_write_into_the_real_workspace_or_home(
+    gateway: Gateway, mode: str
+) -> None:
+    workspace = f"victim-{uuid.uuid4().hex[:8]}"
+    put(gateway, workspace, "in.csv", b"recorded")
+    client = gateway.session(env={"LAMBDA_KERNEL_WORKSPACE": workspace})
+    assert client.execute(ATTACK.replace("%s", workspace)).reply["status"] == "ok"
+    client.execute("open('in.csv').read()")
+    client.close()
+    put(gateway, workspace, "in.csv", b"mine")
+    before = [versions(gateway, bucket, "users/") for bucket in ("lkg-workspaces", "lkg-state")]
+
+    cells = replayed(gateway, client.kernel_id, mode=mode)
+
+    assert cells[2] == "identical"
+    after = [versions(gateway, bucket, "users/") for bucket in ("lkg-workspaces", "lkg-state")]
+    assert after == before
+    file = gateway.rest("GET", f"/api/workspaces/{workspace}/files/in.csv")
+    assert file.content == b"mine"
+
+
+def test_a_version_that_is_gone_is_unavailable_and_not_replaced_by_a_newer_one(
+    gateway: Gateway,
+) -> None:
+    workspace = f"pruned-{uuid.uuid4().hex[:8]}"
+    put(gateway, workspace, "in.csv", b"recorded")
+    client = gateway.session(env={"LAMBDA_KERNEL_WORKSPACE": workspace})
+    client.execute("open('in.csv').read()")
+    client.execute("import os; os.remove('in.csv')")
+    client.execute("1 + 1")
+    client.close()
+    key = f"users/local/{workspace}/in.csv"
+    with gateway.owners_client("s3") as s3:
+        (only,) = s3.list_object_versions(Bucket="lkg-workspaces", Prefix=key)["Versions"]
+        put(gateway, workspace, "in.csv", b"newer")
+        s3.delete_object(Bucket="lkg-workspaces", Key=key, VersionId=only["VersionId"])
+
+    cells = replayed(gateway, client.kernel_id, mode="pinned")
+    assert cells == {1: "unavailable", 2: "unavailable", 3: "identical"}
+    assert set(replayed(gateway, client.kernel_id).values()) == {"unavailable"}
+
+
+def test_differences_tampering_and_parameters_have_their_exit_codes(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    client = gateway.session()
+    request = {"code": "rate = 2", "silent": False, "store_history": True}
+    msg_id = client.send("execute_request", request, metadata={"tags": ["parameters"]})
+    client.wait(Execution(msg_id))
+    client.execute("print(rate * 10)")
+    client.close()
+    file, report = tmp_path / "trail.ipynb", tmp_path / "report"
+    exported = command(gateway, "trail", "export", client.kernel_id, "--output", str(file))
+    assert exported.returncode == 0, exported.stderr
+
+    same = command(gateway, "replay", str(file), "--discard", "--json")
+    assert same.returncode == 0, same.stderr
+    found = json.loads(same.stdout)
+    assert [cell["standing"] for cell in found["cells"]] == ["identical"] * 2
+    with gateway.owners_client("s3") as s3:
+        kept = s3.list_objects_v2(Bucket="lkg-workspaces", Prefix=found["prefix"])
+    assert kept["KeyCount"] == 0
+    changed = command(gateway, "replay", str(file), "-p", "rate", "3", "--report", str(report))
+    assert changed.returncode == 1, changed.stderr
+    assert "replayed: 30" in changed.stdout
+    assert "[2/2] print(rate * 10)" in changed.stderr
+    assert {path.name for path in report.iterdir()} == {
+        "report.json", "report.html", "replay.ipynb",
+    }  # fmt: skip
+    assert json.loads((report / "report.json").read_text())["parameters"] == {"rate": 3}
+    file.write_text(file.read_text().replace("rate * 10", "rate * 11"))
+    tampered = command(gateway, "replay", str(file))
+    assert tampered.returncode == 3
+    assert "source-changed" in tampered.stderr
+    file.write_text('{"cells": []')
+    assert command(gateway, "replay", str(file)).returncode == 2
+
+
+def test_a_replay_has_a_trail_that_says_what_it_is_derived_from_and_verifies(
+    gateway: Gateway, recorded: tuple[str, str]
+) -> None:
+    body = {"kernel_id": recorded[0], "only": [1]}
+    (kernel_id,) = gateway.rest("POST", "/api/replays", json=body).json()["kernels"]
+    trail = gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb")
+    assert recorded[0] in json.dumps([_payload(cell) for cell in trail.json()["cells"]])
+    assert command(gateway, "trail", "verify", kernel_id).returncode == 0
+    # A replay of a replay: what is derived from what is not followed.
+    assert replayed(gateway, kernel_id) == {1: "identical"}
+    listed = {kernel["id"] for kernel in gateway.rest("GET", "/api/kernels").json()}
+    assert kernel_id not in listed
+
+
+def _payload(cell: dict[str, Any]) -> list[Any]:
+    entries = cell["metadata"]["lambda_kernel"]["audit"]["entries"]
+    events = [json.loads(base64.b64decode(entry["payload"]))["event"] for entry in entries]
+    return [
+        event["gateway"]["session"]["derived_from"]
+        for event in events
+        if "session" in (event.get("gateway") or {})
+    ]
+
+
+def test_a_cell_that_asks_its_user_is_not_replayable(gateway: Gateway) -> None:
+    client = gateway.session()
+    client.execute("print(input('n? '))", answers=["5"])
+    client.execute("1 + 1")
+    client.close()
+    assert replayed(gateway, client.kernel_id) == {1: "not-replayable", 2: "identical"}

@@ -1,0 +1,46 @@
+"""Parameters are set as papermill sets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kernel_gateway.errors import BadRequest
+from kernel_gateway.replay.parameters import place_of, source_of, value_of
+from tests.unit.replay.trails import a_cell
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1), ("1.5", 1.5), ("True", True), ("None", None), ("a b", "a b"), ("1_0x", "1_0x")],
+)
+def test_a_value_on_the_command_line_is_a_number_a_word_or_text(text: str, value: Any) -> None:
+    assert value_of(text) == value
+    assert type(value_of(text)) is type(value)
+
+
+def test_the_code_sets_exactly_these_values() -> None:
+    values = {
+        "text": "a\"\\\n\u2028{x}'''",
+        "number": -1,
+        "rate": 0.1,
+        "large": float("inf"),
+        "flag": False,
+        "nothing": None,
+        "listed": [1, {"k": ["v"]}],
+    }
+    found: dict[str, Any] = {}
+    exec(source_of(values), {}, found)
+    assert found == values
+
+
+def test_what_is_no_json_is_refused() -> None:
+    with pytest.raises(BadRequest, match="-p x"):
+        source_of({"x": object()})
+
+
+def test_they_come_after_the_first_tagged_cell_else_first() -> None:
+    cells = [a_cell(1), a_cell(2, tags=["parameters"]), a_cell(3, tags=["parameters"])]
+    assert place_of(cells) == 2
+    assert place_of(cells[:1]) == 0

@@ -1,0 +1,136 @@
+"""A replay begins with the recorded versions of files, never with others."""
+
+from __future__ import annotations
+
+from kernel_gateway.audit.facts import Inputs, Owner
+from kernel_gateway.objects import MemoryObjectStore
+from kernel_gateway.replay.pins import Pin, RecordedStates, Unavailable
+from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail
+from kernel_gateway.web.workspace_files import FileAttributes, MemoryFileStore
+from lambda_kernel.contract.commit import CommittedFile
+from lambda_kernel.contract.keys import Stack
+from tests.unit.replay.trails import ROOT, a_cell, change, facts
+
+KERNEL = "11111111-1111-1111-1111-111111111111"
+TARGET = "users/u1/.replays/r/"
+
+
+def states_of(
+    *cells: RecordedCell, files: MemoryFileStore | None = None, readable: str | None = "users/u1/"
+) -> RecordedStates:
+    trail = RecordedTrail(kernel_id=KERNEL, number=1, digest="d", cells=cells)
+    return RecordedStates(
+        trail, MemoryObjectStore(), files or MemoryFileStore(), Stack(), readable=readable
+    )
+
+
+def stored(*versions: tuple[str, str]) -> MemoryFileStore:
+    found = MemoryFileStore()
+    for path, version in versions:
+        attributes = FileAttributes(sha256=None, mtime_ns=0)
+        found.versions[ROOT + path, version] = (version.encode(), attributes)
+    return found
+
+
+async def reason_of(states: RecordedStates, path: str, pin: Pin) -> str:
+    try:
+        await states.bring({path: pin}, TARGET)
+    except Unavailable as gone:
+        return str(gone)
+    return ""
+
+
+async def test_what_a_cell_found_is_what_it_left_without_what_it_did() -> None:
+    files = stored(("kept", "v1"), ("changed", "v1"), ("changed", "v2"), ("gone", "v3"))
+    attributes = FileAttributes(sha256=None, mtime_ns=0)
+    files.versions[ROOT + "gone", "marker"] = (b"", attributes)
+    cell = a_cell(
+        1,
+        files={"kept": "v1", "changed": "v2", "made": "v1"},
+        changes=[
+            change("made", "created", "v1"),
+            change("changed", "modified", "v2"),
+            change("gone", "deleted", "marker"),
+            change("folder/", "created", "v9"),
+        ],
+    )
+
+    found = await states_of(cell, files=files).files_before(cell)
+
+    assert {path: pin.version_id for path, pin in found.items()} == {
+        "kept": "v1", "changed": "v1", "gone": "v3",
+    }  # fmt: skip
+
+
+async def test_an_uncommitted_cell_found_what_the_cell_before_it_left() -> None:
+    before, lost = a_cell(1, files={"a": "v1"}), a_cell(2, committed=False)
+    found = await states_of(before, lost).files_before(lost)
+    assert found == {"a": Pin(key=ROOT + "a", version_id="v1")}
+
+
+async def test_the_recorded_version_is_copied_although_there_is_a_newer_one() -> None:
+    files = stored(("a", "v1"), ("a", "v2"))
+    pin = Pin(key=ROOT + "a", version_id="v1")
+    assert await reason_of(states_of(a_cell(1), files=files), "a", pin) == ""
+    assert files.files[TARGET + "a"][0] == b"v1"
+
+
+async def test_a_version_that_is_gone_is_unavailable_never_another_one() -> None:
+    files = stored(("a", "v2"))
+    states = states_of(a_cell(1), files=files)
+    gone = await reason_of(states, "a", Pin(key=ROOT + "a", version_id="v1"))
+    assert gone == "a (version v1) is not kept any more"
+    assert "not recorded" in await reason_of(states, "a", Pin(key=ROOT + "a", version_id=None))
+    assert not files.files
+
+
+async def test_files_of_others_and_paths_that_lead_out_are_not_copied() -> None:
+    files = MemoryFileStore()
+    attributes = FileAttributes(sha256=None, mtime_ns=0)
+    for key in ("users/u2/w/a", ROOT + "../x", "users/u1/w/a"):
+        files.versions[key, "v1"] = (b"secret", attributes)
+    states = states_of(a_cell(1), files=files)
+    theirs = Pin(key="users/u2/w/a", version_id="v1")
+    assert "not yours" in await reason_of(states, "a", theirs)
+    assert await reason_of(states, "../x", Pin(key=ROOT + "../x", version_id="v1"))
+    nobodys = states_of(a_cell(1), files=files, readable=None)
+    own = Pin(key="users/u1/w/a", version_id="v1")
+    assert "not yours" in await reason_of(nobodys, "a", own)
+    assert not files.files
+
+
+async def test_a_trail_whose_cells_name_several_owners_reads_the_variables_of_one() -> None:
+    own, other = a_cell(1), a_cell(2, gateway=facts(Owner(user="u2")))
+    states = states_of(own, other)
+    assert states.scope_of(own).user == "u1"
+    try:
+        found = states.scope_of(other).user
+    except Unavailable:
+        found = ""
+    assert found == ""
+
+
+async def test_a_deleted_file_is_the_version_that_the_cell_before_left_not_a_newer_one() -> None:
+    before = a_cell(1, files={"a": "v1"})
+    deleting = a_cell(2, files={}, changes=[change("a", "deleted", "marker")])
+    # As where the time of all three is the same second.
+    files = stored(("a", "v1"), ("a", "newer"), ("a", "marker"))
+
+    found = await states_of(before, deleting, files=files).files_before(deleting)
+
+    assert found == {"a": Pin(key=ROOT + "a", version_id="v1")}
+
+
+async def test_what_the_entry_says_that_a_cell_found_comes_first() -> None:
+    found = CommittedFile(key=ROOT + "a", version_id="v2", digest="d", size_bytes=1)
+    before = a_cell(1, files={"a": "v1"})
+    # Somebody stored another version between the two cells, which the second one then deleted.
+    deleting = a_cell(
+        2,
+        changes=[change("a", "deleted", "marker")],
+        inputs=Inputs(count=1, digest="d", files=(found,)),
+    )
+
+    assert await states_of(before, deleting).files_before(deleting) == {
+        "a": Pin(key=ROOT + "a", version_id="v2")
+    }
