@@ -1,6 +1,6 @@
 """Records public notebooks, replays them, and prints what became of the cells.
 
-    python -m tests.notebooks.replaying [NAME…]
+python -m tests.notebooks.replaying [NAME…]
 """
 
 from __future__ import annotations
@@ -57,16 +57,17 @@ def main(names: list[str]) -> int:
             print(f"{'notebook':32}{'cells':>6}{'identical':>10}{'equivalent':>11}{'others':>7}")
             for source in chosen:
                 cells = replay(record(source, gateway), gateway, folder / source.name)
-                counts = Counter(cell["verdict"]["standing"] for cell in cells)
+                counts = Counter(cell["verdict"] for cell in cells)
                 total += counts
-                others = [c for c in cells if c["verdict"]["standing"] not in AS_RECORDED]
+                others = [c for c in cells if c["verdict"] not in AS_RECORDED]
                 print(
                     f"{source.name:32}{len(cells):6}{counts['identical']:10}"
                     f"{counts['equivalent']:11}{len(others):7}",
                     flush=True,
                 )
                 for cell in others:
-                    print(f"  [{cell['execution_count']}] {json.dumps(cell['verdict'])[:600]}")
+                    said = {name: cell[name] for name in ("verdict", "reasons", "first_difference")}
+                    print(f"  [{cell['execution_count']}] {json.dumps(said)[:600]}")
     share = sum(total[name] for name in AS_RECORDED) / max(1, total.total())
     print(f"{total.total()} cells, {share:.2%} identical or equivalent; {dict(total)}")
     return 0
