@@ -37,8 +37,8 @@ def record(source: Source, gateway: Gateway) -> str:
 
 def replay(kernel_id: str, gateway: Gateway, folder: Path) -> list[dict[str, Any]]:
     """Replay a kernel's trail and return the report's cells."""
-    command = [COMMAND, "replay", kernel_id, "--state-dir", gateway.state_dir]
-    process = subprocess.run([*command, "--report", folder], capture_output=True, text=True)
+    command = [COMMAND, "replay", kernel_id, "--state-dir", str(gateway.state_dir)]
+    process = subprocess.run([*command, "--report", str(folder)], capture_output=True, text=True)
     assert process.returncode in (0, 1), process.stdout + process.stderr
     cells: list[dict[str, Any]] = json.loads((folder / "report.json").read_text())["cells"]
     return cells
