@@ -116,15 +116,22 @@ def test_statements_about_cells_are_signed_by_the_key_that_is_exported(
     assert "versionId=" in subject["uri"]
 
 
-def test_which_cells_could_use_a_connector(shared: Gateway) -> None:
-    client = shared.session(token=TOKENS["u1-a1"])
-    assert client.execute("import os; 'CONN_crm_TOKEN' in os.environ").result == "True"
-    client.close()
+def test_which_cells_got_a_connector(shared: Gateway) -> None:
+    has = "import os; sorted(name for name in os.environ if name.startswith('CONN_'))"
+    every = shared.session(token=TOKENS["u1-a1"])
+    assert every.execute(has).result == "['CONN_crm_TOKEN']"
+    without = shared.session(token=TOKENS["u1-a2"])
+    assert without.execute(has).result == "[]"
+    every.close()
+    without.close()
 
-    cells = [c for c in found(shared, "--connector", "crm") if c["kernel_id"] == client.kernel_id]
+    cells = found(shared, "--connector", "crm")
 
-    assert [cell["matched"] for cell in cells] == [["every connector of lkg-connector-creds-a1"]]
-    assert found(shared, "--connector", "crm", "--user", "u10") == []
+    assert every.kernel_id in {cell["kernel_id"] for cell in cells}
+    assert {cell["agent"] for cell in cells} == {"a1"}
+    assert {said for cell in cells for said in cell["matched"]} == {"connector crm"}
+    assert found(shared, "--connector", "mail") == []
+    assert len(found(shared, "--agent", "a2")) == 1
 
 
 def test_a_gateway_that_was_killed_leaves_nothing_unfound(tmp_path: Path) -> None:
