@@ -34,7 +34,7 @@ from kernel_gateway.audit.later_events import (
     removal_text,
 )
 from kernel_gateway.audit.notebook_reading import MISSING
-from kernel_gateway.audit.provenance import statement
+from kernel_gateway.audit.provenance import Committed, statement
 from kernel_gateway.audit.stored_outputs import Said
 from kernel_gateway.audit.view import plain_text, shown_outputs
 
@@ -99,8 +99,10 @@ async def statements(journal: Journal, workspaces: str) -> AsyncIterator[bytes]:
     Raises:
         StorageError: S3 does not answer, or something is missing there.
     """
+    before = Committed()
     async for group in groups(journal, await journal.open()):
-        made = await asyncio.to_thread(statement, group, workspaces)
+        made = await asyncio.to_thread(statement, group, workspaces, before)
+        before.note(group)
         if made is not None:
             yield json.dumps(made, separators=(",", ":")).encode("ascii")
 

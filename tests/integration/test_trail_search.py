@@ -91,6 +91,7 @@ def test_statements_about_cells_are_signed_by_the_key_that_is_exported(
     client = shared.session(token=TOKENS["u1"])
     client.execute(f"open('sales.csv', 'wb').write({SALES!r})")
     client.execute("open('read.txt', 'w').write(open('sales.csv').read())")
+    client.execute("open('sales.csv', 'a').write('Rome,1')")
     client.close()
     file = tmp_path / "s.jsonl"
     arguments = ["export", client.kernel_id, "--format", "intoto", "--sign", "--output", str(file)]
@@ -107,12 +108,14 @@ def test_statements_about_cells_are_signed_by_the_key_that_is_exported(
     ]
     for envelope in envelopes:
         assert envelope.verify(keys, 1)
-    wrote, read = (json.loads(envelope.payload) for envelope in envelopes)
+    wrote, *readers = (json.loads(envelope.payload) for envelope in envelopes)
     digest = hashlib.sha256(SALES).hexdigest()
     (subject,) = [each for each in wrote["subject"] if each["name"] == "sales.csv"]
-    inputs = read["predicate"]["buildDefinition"]["resolvedDependencies"]
-    (mirrored,) = [each for each in inputs if each.get("uri") == subject["uri"]]
-    assert subject["digest"] == mirrored["digest"] == {"sha256": digest}
+    # Also of the cell that changed it: it began with the version before.
+    for each in readers:
+        inputs = each["predicate"]["buildDefinition"]["resolvedDependencies"]
+        (mirrored,) = [found for found in inputs if found.get("uri") == subject["uri"]]
+        assert subject["digest"] == mirrored["digest"] == {"sha256": digest}
     assert "versionId=" in subject["uri"]
 
 
