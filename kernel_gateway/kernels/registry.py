@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.facts import Owner
 from kernel_gateway.audit.indexing import Indexing
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.audit.trail_index import TrailIndex
@@ -187,7 +188,7 @@ class KernelRegistry:
         Raises:
             NotFound: there is no such kernelspec, or no such kernel to fork.
             BadRequest: ``kernel_id`` is not a lower-case UUID, or the cell to fork at is not kept.
-            PreconditionFailed: a kernel of this id exists.
+            PreconditionFailed: a kernel of this id exists, or was another's.
             StorageError: the record could not be written.
         """
         owner = owner.as_owner
@@ -376,6 +377,10 @@ class KernelRegistry:
             raise BadRequest(str(problem)) from problem
         if kernel_id in self._directory.kernels:
             raise PreconditionFailed(f"kernel {kernel_id} exists")
+        as_whose = Owner(user=owner.user, agent=owner.agent)
+        if await self.services.recorder.indexing.index.owners(kernel_id) - {as_whose}:
+            # Its journal would go on, and what another's kernel said be this one's past.
+            raise PreconditionFailed(f"kernel {kernel_id} was another's: choose another id")
         return await self._chain(options.scope_of(owner, kernel_id), kernel_id).highest_seq()
 
     async def _found(self, source: LambdaKernel, options: KernelOptions) -> forking.Found:
