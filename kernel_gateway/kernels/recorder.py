@@ -25,6 +25,7 @@ from kernel_gateway.audit.chain import (
 )
 from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.facts import StartFacts
+from kernel_gateway.audit.file_lists import FileLists
 from kernel_gateway.audit.indexing import Indexing
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.keeping import Keeping
@@ -91,6 +92,7 @@ class CellRecorder:
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._references = BlobShelf(store, bucket, self._keeping.lock)
+        self._file_lists = FileLists(self._references, self._keeping.redactor)
         self._watch = Watch()
         self.watchers: list[Callable[[FinishedCell], object]] = []
         self.indexing = indexing or Indexing(TrailIndex(store, bucket), pause_s=None)
@@ -336,5 +338,9 @@ class CellRecorder:
             reply=None if said.reply is None else recorded(said.reply),
             outputs=recorded_outputs(said),
             gateway=end_facts(settled, timings_ms),
-            handler=handler_facts(settled, partial(self.keep, record.kernel_id)),
+            handler=handler_facts(
+                settled,
+                partial(self.keep, record.kernel_id),
+                partial(self._file_lists.keep, record.kernel_id),
+            ),
         )
