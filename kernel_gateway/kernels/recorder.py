@@ -282,11 +282,15 @@ class CellRecorder:
         ]
         await asyncio.gather(*(self._flush(each, kernel_id) for kernel_id, each in waiting))
 
+    async def flush_objects(self) -> None:
+        """Try to store what entries name; what fails is logged, and tried again later."""
+        await self._references.flush()
+
     async def close(self) -> None:
         """Wait until all that was added was tried to be written."""
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self._references.close()
+        await self.flush_objects()
         self.indexing.close()
         await self._shelf.close()
 

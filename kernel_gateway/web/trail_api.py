@@ -53,6 +53,7 @@ class JournalHandler(GatewayHandler):
             await kernel.settle_past()
             # What a cell has just said is on its way there.
             await journal.flush()
+            await recorder.flush_objects()
         if not self._may_read(await self._owners(kernel_id)):
             raise Forbidden(
                 f"kernel {kernel_id} goes on with the journal of another's kernel of this id, "

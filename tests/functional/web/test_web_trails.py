@@ -174,6 +174,24 @@ async def test_a_trail_is_exported_with_blobs_and_compared(
     assert [problem.kind for problem in verified_file(output, {}).problems] == ["blob-changed"]
 
 
+async def test_a_blob_that_was_never_stored_hinders_no_export_and_is_named(
+    gateway: WebGateway, tmp_path: Path
+) -> None:
+    kernel_id, _ = await ran(gateway, "one", "z" * 400_000)
+    output, endpoint = tmp_path / "trail.ipynb", gateway.endpoint()
+    (start,) = starts((await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb")).json)[:1]
+    policy = start["gateway"]["credentials"]["policy_template"]
+    del gateway.function.store.objects["lkg-records", f"audit/{kernel_id}/b/{policy}"]
+
+    said = await asyncio.to_thread(export, endpoint, kernel_id, output, with_blobs=True)
+    text = shown(verified_file(output, {}))
+
+    assert "1 blobs" in said
+    assert "content-missing: 1 blobs that entries name are not stored" in said
+    assert f"content-missing: cell 2 of the file: {policy}, which entry 1 names" in text
+    assert "TAMPERED" not in text
+
+
 async def test_a_trail_is_exported_as_one_statement_per_cell(
     gateway: WebGateway, tmp_path: Path
 ) -> None:

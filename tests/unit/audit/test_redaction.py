@@ -40,6 +40,7 @@ from kernel_gateway.audit.trail_query import TrailQuery
 from kernel_gateway.audit.verifying import OK, verify
 from kernel_gateway.errors import ConfigError
 from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.idempotency import Idempotency
 from kernel_gateway.objects import MemoryObjectStore
 from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.outcome import FileChange, LostName
@@ -192,6 +193,21 @@ def test_the_digest_of_a_redacted_source_does_not_let_the_secret_be_guessed() ->
     assert hashlib.sha256(code.encode()).hexdigest() not in said(found)
 
 
+def test_the_fingerprint_of_a_retried_request_does_not_let_the_secret_be_guessed() -> None:
+    for code, is_kept in ((f"k = '{SECRET}'", False), ("k = 1", True)):
+        started = a_start(code)
+        assert started.gateway is not None
+        key = Idempotency.of("key-1", {"code": code})
+        started = replace(started, gateway=replace(started.gateway, idempotency=key))
+
+        found = redactor().event(started)
+
+        assert isinstance(found, CellStarted)
+        assert found.gateway is not None
+        expected = key.fingerprint if is_kept else ""
+        assert found.gateway.idempotency == Idempotency(key="key-1", fingerprint=expected)
+
+
 def test_a_source_without_a_match_keeps_its_digest() -> None:
     started = a_start("1 + 1")
 
@@ -321,7 +337,7 @@ async def test_a_list_of_many_files_is_stored_without_what_patterns_match() -> N
 
     assert lists.keep(KERNEL_ID, digest, None) is None
     written = lists.keep(KERNEL_ID, digest, body)
-    await shelf.close()
+    await shelf.flush()
 
     assert written == lists.keep(KERNEL_ID, digest, None) != digest
     assert lists.keep(OTHER_ID, digest, None) is None
@@ -337,7 +353,7 @@ async def test_a_list_without_a_match_is_stored_as_it_is() -> None:
         shelf = BlobShelf(store, "records")
         digest = hashlib.sha256(listed()).hexdigest()
         assert FileLists(shelf, redacts).keep(KERNEL_ID, digest, listed()) == digest
-        await shelf.close()
+        await shelf.flush()
         assert list(store.objects.values()) == [listed()]
 
 
