@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry
+from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry, Event
 from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged, changes_between
 from kernel_gateway.audit.facts import (
     Credentials,
@@ -154,7 +154,8 @@ async def test_an_object_of_a_journal_is_stored_once() -> None:
 async def test_what_entries_name_and_nobody_stored_is_named_by_verify(tmp_path: Path) -> None:
     start, end = ran(1, "1")
     assert isinstance(start, CellStarted)
-    events = [replace(start, gateway=FACTS), replace(end, handler=finished().handler)]
+    assert isinstance(end, CellFinished)
+    events: list[Event] = [replace(start, gateway=FACTS), replace(end, handler=finished().handler)]
     keys, store = KeyFolder(tmp_path), MemoryObjectStore()
     journal = await a_journal(events, keys, store=store)
 
