@@ -24,7 +24,7 @@ from kernel_gateway.audit.chain import (
     SessionClosed,
 )
 from kernel_gateway.audit.envelopes import Sealer
-from kernel_gateway.audit.facts import StartFacts
+from kernel_gateway.audit.facts import Owner, StartFacts
 from kernel_gateway.audit.file_lists import FileLists
 from kernel_gateway.audit.indexing import Indexing
 from kernel_gateway.audit.journal import Journal
@@ -35,9 +35,10 @@ from kernel_gateway.audit.removal import Removable, remove
 from kernel_gateway.audit.shelf import TrailShelf
 from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.dispatch.settle import Settled
-from kernel_gateway.errors import GatewayError, StorageError
+from kernel_gateway.errors import GatewayError, PreconditionFailed, StorageError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
 from kernel_gateway.kernels.finished import FinishedCell
+from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
 from kernel_gateway.kernels.unrecorded import Gaps
@@ -115,6 +116,14 @@ class CellRecorder:
             sealer=self.sealer,
             keeping=self._keeping,
         )
+
+    async def check_past(self, kernel_id: str, owner: Identity) -> None:
+        """Raise PreconditionFailed where a kernel of this id was another's (or StorageError)."""
+        if await self.indexing.index.owners(kernel_id) - {
+            Owner(user=owner.user, agent=owner.agent)
+        }:
+            # Its journal would go on, and what another's kernel said be this one's past.
+            raise PreconditionFailed(f"kernel {kernel_id} was another's: choose another id")
 
     def forget(self, kernel_id: str) -> None:
         """Know nothing of a journal that another gateway may have written to."""

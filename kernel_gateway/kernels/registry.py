@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
-from kernel_gateway.audit.facts import Owner
 from kernel_gateway.audit.indexing import Indexing
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.audit.trail_index import TrailIndex
@@ -182,8 +181,7 @@ class KernelRegistry:
             owner: who starts it, and as whom its cells run.
             spec_name: which kernelspec.
             options: what the client chose.
-            kernel_id: a lower-case UUID, drawn where None. Variables that an earlier kernel of
-                this id left are not seen.
+            kernel_id: a lower-case UUID, drawn where None; variables left under it are not seen.
 
         Raises:
             NotFound: there is no such kernelspec, or no such kernel to fork.
@@ -377,10 +375,7 @@ class KernelRegistry:
             raise BadRequest(str(problem)) from problem
         if kernel_id in self._directory.kernels:
             raise PreconditionFailed(f"kernel {kernel_id} exists")
-        as_whose = Owner(user=owner.user, agent=owner.agent)
-        if await self.services.recorder.indexing.index.owners(kernel_id) - {as_whose}:
-            # Its journal would go on, and what another's kernel said be this one's past.
-            raise PreconditionFailed(f"kernel {kernel_id} was another's: choose another id")
+        await self.services.recorder.check_past(kernel_id, owner)
         return await self._chain(options.scope_of(owner, kernel_id), kernel_id).highest_seq()
 
     async def _found(self, source: LambdaKernel, options: KernelOptions) -> forking.Found:
