@@ -60,7 +60,7 @@ def add_trail(
     remove = _add_removal(actions)
     for action in (export, verify, remove):
         add_client_options(action)
-    for action in (export, verify, *add_search(actions, add_client_options)):
+    for action in (export, verify, remove, *add_search(actions, add_client_options)):
         action.set_defaults(command="trail", parser=action)
 
 

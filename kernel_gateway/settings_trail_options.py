@@ -13,7 +13,7 @@ FILTERS = (
     ("--until", "T", "started before; of a day alone: up to its end"),
     ("--status", "S", "ok, error, lost or incomplete (no end is recorded)"),
     ("--contains-digest", "D", "SHA-256 of a file it wrote, of its source, output or commit"),
-    ("--connector", "C", "it could use this connector"),
+    ("--connector", "C", "it could read the values of this connector"),
     ("--path", "P", "it changed this file of its workspace, or one below FOLDER/"),
     ("--limit", "N", "the newest N (100, at most 1000)"),
     ("--before", "PLACE", "go on where the list before ended, which said so"),

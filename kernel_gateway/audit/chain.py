@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from kernel_gateway.audit.envelopes import Envelope, payload_of
 from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged
-from kernel_gateway.audit.facts import EndFacts, HandlerFacts, Session, StartFacts
+from kernel_gateway.audit.facts import EndFacts, HandlerFacts, StartFacts
 from kernel_gateway.audit.later_events import CellsUnrecorded, ContentRemoved
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
@@ -327,12 +327,6 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
         previous, epoch = digest_of(payload), epoch_after(entry)
         entries.append(entry)
     return entries
-
-
-def session_of(event: Event) -> Session | None:
-    """Return what the first entry of a journal says of the kernel; None = nothing."""
-    known = event.gateway if isinstance(event, CellStarted) else None
-    return None if known is None else known.session
 
 
 def incomplete(entries: Iterable[Entry]) -> list[CellStarted]:

@@ -166,6 +166,7 @@ class Workspace:
         files: they, with version and digest; empty where they are more than an entry holds: then
             the commit, whose digest the entry has, names them, and ``blob``.
         blob: SHA-256 (hex) of the object that lists them, see `file_list_bytes`; None = none does.
+            Names in it are redacted as those in entries are.
     """
 
     count: int
@@ -182,7 +183,8 @@ class Inputs:
         digest: SHA-256 (hex) of their list, see `file_list_bytes`.
         as_committed: they are those that the commit before it left, and so its entry names them.
         files: they, where they are others and few.
-        blob: SHA-256 (hex) of the object that lists them, where they are many.
+        blob: SHA-256 (hex) of the object that lists them, where they are many: as ``digest`` says,
+            but for names that are redacted.
     """
 
     count: int

@@ -15,7 +15,7 @@ from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry
 from kernel_gateway.audit.facts import HandlerFacts, StartFacts
 from lambda_kernel.contract.schema import InvalidField, encode
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,7 @@ class EndRow:
         status, failure: see CellFinished.
         commit: digest of its commit, None where it has none.
         outputs: digests of what it published: of each output shown, and of the stored messages.
+        got_connectors: ids of those whose values it could read; None where nobody said so.
         files: what it changed.
     """
 
@@ -78,6 +79,7 @@ class EndRow:
     failure: str | None = None
     commit: str | None = None
     outputs: tuple[str, ...] = ()
+    got_connectors: tuple[str, ...] | None = None
     files: tuple[FileRow, ...] = ()
 
 
@@ -175,7 +177,8 @@ def _facts(known: StartFacts) -> dict[str, object]:
 
 
 def _end(entry: Entry, event: CellFinished) -> EndRow:
-    outputs = event.outputs
+    outputs, handler = event.outputs, event.handler
+    witness = None if handler is None else handler.witness
     return EndRow(
         number=entry.number,
         time=entry.time,
@@ -184,7 +187,8 @@ def _end(entry: Entry, event: CellFinished) -> EndRow:
         failure=event.failure,
         commit=None if event.head is None else event.head.digest,
         outputs=(*(outputs.view or ()), *(() if outputs.blob is None else (outputs.blob,))),
-        files=() if event.handler is None else _files(event.handler),
+        got_connectors=None if witness is None else witness.connectors,
+        files=() if handler is None else _files(handler),
     )
 
 
@@ -195,13 +199,13 @@ def _files(handler: HandlerFacts) -> tuple[FileRow, ...]:
 
 
 def _slim(data: dict[str, object]) -> dict[str, object]:
-    """Return an object without fields that are None or empty."""
+    """Return an object without fields that are None, or empty where that says nothing."""
     return {
         name: [_slim(each) if isinstance(each, dict) else each for each in value]
         if isinstance(value, list)
         else value
         for name, value in data.items()
-        if value is not None and value != []
+        if value is not None and (value != [] or name == "got_connectors")
     }
 
 
@@ -212,7 +216,7 @@ def _end_row(row: dict[str, Any]) -> EndRow:
 
 def _tuples(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row's fields; ids and digests of a row are tuples."""
-    for name in ("connectors", "outputs"):
+    for name in ("connectors", "got_connectors", "outputs"):
         if name in row:
             row[name] = tuple(row[name])
     return row

@@ -238,6 +238,13 @@ class Journal:
         """Return what a cell published, from where it is; raises as `blob`."""
         return (await self.said(outputs)).messages
 
+    async def stored_blobs(self) -> frozenset[str]:
+        """Return the digests of the objects that stand beside it (raises StorageError)."""
+        prefix = keys.audit_blob_key(self._kernel_id, "")
+        return frozenset(
+            [key.removeprefix(prefix) async for key in self._store.list(self._bucket, prefix)]
+        )
+
     async def locked_until(self, digest: str) -> float | None:
         """Return until when (Unix time) an object cannot be deleted, None where it can be."""
         return await self._store.locked_until(self._bucket, self._blob_key(digest))

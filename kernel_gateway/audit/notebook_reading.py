@@ -33,6 +33,7 @@ class TrailCell:
         envelopes: what it holds as evidence, unchecked; None = it claims none.
         salt: of the digests of its outputs, "" for none.
         is_missing: it says that its outputs were not there when the trail was made.
+        absent: digests of other objects of which it says the same.
     """
 
     number: int
@@ -41,6 +42,7 @@ class TrailCell:
     envelopes: Sequence[Any] | None
     salt: str = ""
     is_missing: bool = False
+    absent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,7 @@ def _cell(number: int, cell: object) -> TrailCell:
         raise NotATrail(f"cell {number} is no cell")
     audit = _in(cell, "metadata", "lambda_kernel", "audit")
     entries, salt = _in(audit, "entries"), _in(audit, "salt")
+    absent = _in(audit, "absent")
     return TrailCell(
         number=number,
         kind=cell["cell_type"],
@@ -108,6 +111,9 @@ def _cell(number: int, cell: object) -> TrailCell:
         envelopes=entries if isinstance(entries, list) else None,
         salt=salt if isinstance(salt, str) and _SALT.fullmatch(salt) else "",
         is_missing=_in(audit, "content") == MISSING,
+        absent=frozenset(
+            each for each in (absent if isinstance(absent, list) else ()) if isinstance(each, str)
+        ),
     )
 
 

@@ -12,9 +12,11 @@ from urllib.parse import quote
 
 from kernel_gateway.audit import chain
 from kernel_gateway.audit.chain import CellFinished, CellStarted, SignedEntry
-from kernel_gateway.audit.facts import HandlerFacts, StartFacts
+from kernel_gateway.audit.facts import HandlerFacts, Inputs, StartFacts
 from kernel_gateway.audit.view import plain
+from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.schema import encode
+from lambda_kernel.contract.witness import Witness
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -24,12 +26,38 @@ BUILDER = "urn:lambda-kernel:gateway:v1:"
 """Followed by the isolation tier, which is what says how far a cell was kept from the platform."""
 
 
-def statement(group: Sequence[SignedEntry], workspaces: str) -> dict[str, Any] | None:
+class Committed:
+    """The files that the newest commit of a journal left, where entries name them."""
+
+    def __init__(self) -> None:
+        self._commit: str | None = None
+        self._files: tuple[CommittedFile, ...] = ()
+
+    def note(self, group: Sequence[SignedEntry]) -> None:
+        """Take in what the entries about a cell say."""
+        event = group[-1].entry.event
+        if isinstance(event, CellFinished) and event.head is not None:
+            there = None if event.handler is None else event.handler.workspace
+            self._commit = event.head.digest
+            self._files = () if there is None else there.files
+
+    def inputs_of(self, started: CellStarted, inputs: Inputs) -> tuple[CommittedFile, ...]:
+        """Return the files that a cell found; none where they are many, or not named here."""
+        if not inputs.as_committed or inputs.files:
+            return inputs.files
+        is_next = started.parent is not None and started.parent.digest == self._commit
+        return self._files if is_next else ()
+
+
+def statement(
+    group: Sequence[SignedEntry], workspaces: str, before: Committed | None = None
+) -> dict[str, Any] | None:
     """Return what the entries about one cell (or comm message) state, None for other entries.
 
     Args:
         group: as `trail.groups` yields it.
         workspaces: the bucket of the users' files.
+        before: what the entries before it have left; None = they are not known.
     """
     first, last = group[0], group[-1]
     started = first.entry.event
@@ -55,7 +83,9 @@ def statement(group: Sequence[SignedEntry], workspaces: str) -> dict[str, Any] |
                     "buildType": BUILD_TYPE,
                     "externalParameters": _asked(started),
                     "internalParameters": _chosen(started, first.entry.epoch),
-                    "resolvedDependencies": _inputs(started, handler, workspaces),
+                    "resolvedDependencies": _inputs(
+                        started, handler, workspaces, before or Committed()
+                    ),
                 },
                 "runDetails": {
                     "builder": {"id": BUILDER + tier},
@@ -128,13 +158,9 @@ def _chosen(started: CellStarted, epoch: int) -> dict[str, Any]:
 
 
 def _inputs(
-    started: CellStarted, handler: HandlerFacts | None, workspaces: str
+    started: CellStarted, handler: HandlerFacts | None, workspaces: str, before: Committed
 ) -> list[dict[str, Any]]:
-    """Return what the cell began with, as far as its entries name it.
-
-    Of the workspace these are the files that it left as they were; a file that it changed, or
-    deleted, was there in a version that its entries do not name.
-    """
+    """Return what the cell began with, as far as entries name it."""
     found = []
     if started.gateway is not None:
         found.append(_resource("handler", started.gateway.environment.handler_digest))
@@ -142,13 +168,34 @@ def _inputs(
     if started.parent is not None:
         kernel = f"/{started.parent_kernel_id}" if started.parent_kernel_id else ""
         found.append(_resource(f"variables{kernel}/{started.parent.seq}", started.parent.digest))
-    if handler is not None and handler.workspace is not None:
-        changed = {each.key for each in handler.files}
+    if handler is None:
+        return found
+    if handler.witness is not None:
+        found += _witnessed(handler.witness)
+    inputs = handler.inputs
+    if inputs is not None:
+        # Where they are many, this list alone names them: it stands beside the journal.
+        listed = _resource("files", inputs.digest)
+        found.append(listed | {"annotations": {"count": inputs.count}})
         found += [
             _file(each.key, workspaces, each.key, each.version_id, each.digest)
-            for each in handler.workspace.files
-            if each.key not in changed
+            for each in before.inputs_of(started, inputs)
         ]
+    return found
+
+
+def _witnessed(seen: Witness) -> list[dict[str, Any]]:
+    """Return what the serving process has seen beside files: never a value, nor its digest."""
+    container, secret = seen.container, seen.secret
+    found = [_resource("packages", container.packages)]
+    if seen.home is not None:
+        found.append(_resource("home", seen.home))
+    if container.function_arn:
+        version = {"version": container.function_version}
+        found.append({"name": "function", "uri": container.function_arn, "annotations": version})
+    if secret is not None:
+        said = {"versionId": secret.version_id, "connectors": list(seen.connectors)}
+        found.append({"name": "connectors", "uri": secret.arn, "annotations": said})
     return found
 
 

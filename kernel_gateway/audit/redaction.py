@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,9 @@ import re2
 from kernel_gateway.audit.chain import CellFinished, CellStarted, Event, RecordedMessage
 from kernel_gateway.audit.facts import HandlerFacts
 from kernel_gateway.errors import ConfigError
+from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.schema import encode
+from lambda_kernel.contract.witness import file_list_bytes
 
 MAX_DEPTH = 200
 """Nothing legible is so deep; what is deeper is not written."""
@@ -113,6 +116,14 @@ class Redactor:
             content=search.fields(event.content, {"comm_id"}),
         )
         facts = event.gateway
+        if facts is not None and facts.caller is not None and facts.caller.user_agent is not None:
+            named = search.text(facts.caller.user_agent)
+            facts = replace(facts, caller=replace(facts.caller, user_agent=named))
+            found = replace(found, gateway=facts)
+        if facts is not None and facts.idempotency is not None and found.content != event.content:
+            # It is a plain digest of what was received.
+            facts = replace(facts, idempotency=replace(facts.idempotency, fingerprint=""))
+            found = replace(found, gateway=facts)
         if facts is None or facts.source_digest is None or found.source == event.source:
             return found
         # From the digest of what was received, a short secret could be guessed.
@@ -124,6 +135,14 @@ class Redactor:
             received_mac=hmac.digest(self.key, received, "sha256").hex(),
         )
         return replace(found, gateway=facts)
+
+    def file_list(self, stored: bytes) -> bytes:
+        """Return what may be written of a list of files; see `file_list_bytes`."""
+        search, rows = self._search(), json.loads(stored)["files"]
+        names = "\n".join(row[0] for row in rows)
+        if search.text(names) == names:
+            return stored
+        return file_list_bytes((search.text(name), *rest) for name, *rest in rows)
 
     def _search(self) -> _Search:
         return _Search(self._patterns, self.clock, self.clock() + BUDGET_S)
@@ -227,10 +246,11 @@ def _facts(facts: HandlerFacts, search: _Search) -> HandlerFacts:
 
     Digests and versions stay: a pattern for keys would take them for some.
     """
-    workspace = facts.workspace
+    workspace, inputs = facts.workspace, facts.inputs
     if workspace is not None:
-        files = tuple(replace(file, key=search.text(file.key)) for file in workspace.files)
-        workspace = replace(workspace, files=files)
+        workspace = replace(workspace, files=_renamed(workspace.files, search))
+    if inputs is not None:
+        inputs = replace(inputs, files=_renamed(inputs.files, search))
     return replace(
         facts,
         files=tuple(
@@ -238,9 +258,14 @@ def _facts(facts: HandlerFacts, search: _Search) -> HandlerFacts:
             for file in facts.files
         ),
         workspace=workspace,
+        inputs=inputs,
         lost=tuple(type(lost)(**search.json(encode(lost))) for lost in facts.lost),
         message=search.text(facts.message),
     )
+
+
+def _renamed(files: Sequence[CommittedFile], search: _Search) -> tuple[CommittedFile, ...]:
+    return tuple(replace(file, key=search.text(file.key)) for file in files)
 
 
 def _cut(parts: Sequence[bytes], spans: Sequence[tuple[int, int]], label: bytes) -> list[bytes]:

@@ -24,6 +24,12 @@ def blobs_of(event: Event) -> tuple[str, ...]:
     return tuple(dict.fromkeys(digest for digest in _named(event) if digest is not None))
 
 
+def lists_of(event: Event) -> tuple[str, ...]:
+    """Return those that hold nothing that the cell said: its policy, packages, lists of files."""
+    said = event.outputs.blob if isinstance(event, CellFinished) else None
+    return tuple(digest for digest in blobs_of(event) if digest != said)
+
+
 def _named(event: Event) -> Iterator[str | None]:
     if isinstance(event, CellStarted) and event.gateway is not None:
         yield event.gateway.credentials.policy_template
@@ -58,7 +64,7 @@ class BlobShelf:
     def keep(self, kernel_id: str, body: bytes) -> str:
         """Have ``body`` stored beside a kernel's journal, where it is not, and return its digest.
 
-        What cannot be stored is tried again with the next one, and by `close`.
+        What cannot be stored is tried again with the next one, and by `flush`.
         """
         digest = hashlib.sha256(body).hexdigest()
         key = keys.audit_blob_key(kernel_id, digest)
@@ -69,7 +75,7 @@ class BlobShelf:
             self._writing.add_done_callback(self._written)
         return digest
 
-    async def close(self) -> None:
+    async def flush(self) -> None:
         """Wait until all that was kept was tried to be stored."""
         if self._writing is not None:
             await asyncio.wait([self._writing])

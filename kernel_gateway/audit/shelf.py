@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from kernel_gateway.audit.chain import SessionClosed
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.audit.later_events import ContentRemoved
 from kernel_gateway.audit.trail import trail_chunks
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.objects import ObjectStore
@@ -47,6 +49,11 @@ class TrailShelf:
         self._took_s: dict[str, float] = {}
         self._one = asyncio.Semaphore(1)
 
+    @property
+    def slow_kernels(self) -> set[str]:
+        """The kernels whose next rendering waits longer, because the last one took long."""
+        return set(self._took_s)
+
     def changed(self, kernel_id: str) -> None:
         """Have the notebook of a kernel rendered, unless it is about to be."""
         if kernel_id not in self._waiting:
@@ -54,8 +61,10 @@ class TrailShelf:
             loop = asyncio.get_running_loop()
             self._waiting[kernel_id] = loop.call_later(delay_s, self._start, kernel_id)
 
-    async def render(self, kernel_id: str) -> None:
+    async def render(self, kernel_id: str) -> bool:
         """Store the notebook of a kernel's journal as it is now, whole or not at all.
+
+        Return whether it ends with what comes after a kernel's last cell.
 
         Raises:
             GatewayError: S3 does not answer, or the journal cannot be read.
@@ -67,6 +76,9 @@ class TrailShelf:
             file.flush()
             key = keys.rendered_trail_key(kernel_id)
             await self._store.put_file(self._bucket, key, Path(file.name))
+        number = await journal.open()
+        last = (await journal.signed(number)).entry.event if number else None
+        return isinstance(last, SessionClosed | ContentRemoved)
 
     @asynccontextmanager
     async def without(self, kernel_id: str) -> AsyncIterator[None]:
@@ -102,15 +114,15 @@ class TrailShelf:
 
     async def _render_in_turn(self, kernel_id: str) -> None:
         async with self._one:
-            began_s = time.monotonic()
+            began_s, is_over = time.monotonic(), False
             try:
-                await self.render(kernel_id)
+                is_over = await self.render(kernel_id)
             except (GatewayError, OSError):
                 logger.warning(
                     "a trail could not be rendered", extra={"kernel_id": kernel_id}, exc_info=True
                 )
             took_s = time.monotonic() - began_s
-        if took_s * SHARE > self._quiet_s:
+        if took_s * SHARE > self._quiet_s and not is_over:
             self._took_s[kernel_id] = took_s
         else:
             self._took_s.pop(kernel_id, None)

@@ -34,7 +34,8 @@ from kernel_gateway.audit.later_events import (
     removal_text,
 )
 from kernel_gateway.audit.notebook_reading import MISSING
-from kernel_gateway.audit.provenance import statement
+from kernel_gateway.audit.provenance import Committed, statement
+from kernel_gateway.audit.references import lists_of
 from kernel_gateway.audit.stored_outputs import Said
 from kernel_gateway.audit.view import plain_text, shown_outputs
 
@@ -76,12 +77,14 @@ async def trail_chunks(journal: Journal) -> AsyncIterator[str]:
     if not last_number:
         yield json.dumps({"cells": [], **_ending(None, None)})
         return
-    first, last = await asyncio.gather(journal.signed(1), journal.signed(last_number))
+    first, last, stored = await asyncio.gather(
+        journal.signed(1), journal.signed(last_number), journal.stored_blobs()
+    )
     yield '{"cells": [\n' + json.dumps(_cover(first.entry, last.entry))
     ended: dict[str, str] = {}
     async for group in groups(journal, last_number):
         _note_ends(ended, group)
-        yield ",\n" + await _text(journal, group)
+        yield ",\n" + await _text(journal, group, stored)
     missing = [text for text in ended.values() if text]
     if missing:
         yield ",\n" + json.dumps(_markdown("incomplete", _incomplete(missing)))
@@ -99,8 +102,10 @@ async def statements(journal: Journal, workspaces: str) -> AsyncIterator[bytes]:
     Raises:
         StorageError: S3 does not answer, or something is missing there.
     """
+    before = Committed()
     async for group in groups(journal, await journal.open()):
-        made = await asyncio.to_thread(statement, group, workspaces)
+        made = await asyncio.to_thread(statement, group, workspaces, before)
+        before.note(group)
         if made is not None:
             yield json.dumps(made, separators=(",", ":")).encode("ascii")
 
@@ -152,8 +157,10 @@ def _incomplete(missing: Sequence[str]) -> str:
     return "**Incomplete**: of these it is not known how they ended.\n\n" + "\n".join(missing)
 
 
-async def _text(journal: Journal, group: Sequence[SignedEntry]) -> str:
+async def _text(journal: Journal, group: Sequence[SignedEntry], stored: frozenset[str]) -> str:
     """Return the cell of a group as JSON (raises StorageError)."""
+    absent = [digest for each in group for digest in lists_of(each.entry.event)]
+    absent = [digest for digest in absent if digest not in stored]
     first, last = group[0].entry.event, group[-1].entry.event
     said: Said | None = Said()
     is_large = sum(len(each.envelope.payload) for each in group) > OFF_LOOP_CHARACTERS
@@ -164,22 +171,28 @@ async def _text(journal: Journal, group: Sequence[SignedEntry]) -> str:
         except ContentMissing:
             said = None
     if is_large:
-        return await asyncio.to_thread(lambda: json.dumps(_cell(group, said)))
-    return json.dumps(_cell(group, said))
+        return await asyncio.to_thread(lambda: json.dumps(_cell(group, said, absent)))
+    return json.dumps(_cell(group, said, absent))
 
 
-def _cell(group: Sequence[SignedEntry], said: Said | None) -> dict[str, Any]:
-    """Return the cell of a group; ``said`` is what it published, None where that is not there."""
+def _cell(group: Sequence[SignedEntry], said: Said | None, absent: Sequence[str]) -> dict[str, Any]:
+    """Return the cell of a group.
+
+    Args:
+        group: entries.
+        said: what it published, None where that is not there.
+        absent: other objects that these entries name and that are not stored.
+    """
     first = group[0].entry
     started = first.event
     entries = [each.envelope.to_json() for each in group]
     if not isinstance(started, CellStarted) or not started.is_cell:
         text = "\n\n".join(_told(each.entry.event, each.entry.time) for each in group)
-        return _markdown(_cell_id(first), text, entries)
+        return _markdown(_cell_id(first), text, entries, absent)
     last = group[-1].entry
     finished = last.event if isinstance(last.event, CellFinished) else None
     outputs: list[dict[str, Any]] = []
-    audit: dict[str, Any] = {"entries": entries}
+    audit: dict[str, Any] = {"entries": entries} | ({"absent": absent} if absent else {})
     if said is None:
         audit["content"] = MISSING
     elif finished is not None:
@@ -233,12 +246,15 @@ def _cell_id(entry: Entry) -> str:
     return f"entry-{entry.number}"
 
 
-def _markdown(cell_id: str, text: str, entries: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+def _markdown(
+    cell_id: str, text: str, entries: Sequence[dict[str, Any]] = (), absent: Sequence[str] = ()
+) -> dict[str, Any]:
+    audit = {"entries": list(entries)} | ({"absent": list(absent)} if absent else {})
     return {
         "cell_type": "markdown",
         "id": cell_id,
         "source": text,
-        "metadata": {"lambda_kernel": {"audit": {"entries": list(entries)}}},
+        "metadata": {"lambda_kernel": {"audit": audit}},
     }
 
 

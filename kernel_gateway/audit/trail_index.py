@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kernel_gateway.audit.chain import Entry
+from kernel_gateway.audit.facts import Owner
 from kernel_gateway.audit.index_rows import Segment, StartRow
 from kernel_gateway.audit.journal import Journal, UnreadableJournal
 from kernel_gateway.audit.trail_query import FoundCell, TrailQuery
@@ -115,6 +116,20 @@ class TrailIndex:
         known = max(listed[kernel_id], default=0)
         for segment in range(known, _segment_count(newest)):
             await self._segment(kernel_id, segment, newest)
+
+    async def owners(self, kernel_id: str) -> frozenset[Owner | None]:
+        """Return whose cells a journal holds; None for cells of which no entry says it.
+
+        Raises:
+            StorageError: S3 does not answer.
+        """
+        listed = await self._listed(keys.trail_index_prefix(kernel_id))
+        segments = await self._segments(kernel_id, listed[kernel_id], None)
+        return frozenset(
+            None if row.user is None else Owner(user=row.user, agent=row.agent)
+            for segment in segments
+            for row in segment.starts
+        )
 
     async def rebuild(self) -> Rebuilt:
         """Make the index anew from the journals alone (raises StorageError)."""

@@ -66,7 +66,7 @@ class TrailQuery:
         since, until: it started then or later, and before that; ISO 8601 as entries have it.
         status: one of STATUSES.
         digest: SHA-256 (hex) of its source, of something that it wrote or published, or its commit.
-        connector: it could use the connector of this id.
+        connector: it got the connector of this id; it asked for it, where no end says what it got.
         path: it changed this file of its workspace, or one below this folder (``folder/``).
         limit: at most so many, the newest.
         before: only what stands behind this place.
@@ -153,11 +153,13 @@ class TrailQuery:
         ]
 
     def _of_connector(self, start: StartRow, end: EndRow | None) -> list[str]:
+        if end is not None and end.got_connectors is not None:
+            got = self.connector in end.got_connectors
+            return [f"connector {self.connector}"] if got else []
         if self.connector in start.connectors:
-            return [f"connector {self.connector}"]
+            return [f"asked for connector {self.connector}"]
         if start.connector_secret is not None and not start.connectors:
-            # Which connectors the secret held at that time, no entry says.
-            return [f"every connector of {start.connector_secret}"]
+            return [f"asked for every connector of {start.connector_secret}"]
         return []
 
 

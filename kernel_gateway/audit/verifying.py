@@ -26,6 +26,7 @@ from kernel_gateway.audit.later_events import (
     removal_text,
 )
 from kernel_gateway.audit.notebook_reading import TrailCell, TrailFile
+from kernel_gateway.audit.references import lists_of
 from kernel_gateway.audit.signing import BadSignature, UnknownKey, check_signature
 from kernel_gateway.audit.view import output_digest, source_text
 from lambda_kernel.contract.schema import InvalidField
@@ -258,6 +259,7 @@ def _check_view(cells: Sequence[TrailCell], held: Sequence[_Held], report: Repor
         elif belongs(entries[0], before) and entries[0].number == before[-1].number + 1:
             report.add("moved", cell.number, "an entry of the cell before it stands here")
         _check_cell(cell, entries, removals, report)
+        _note_absent(cell, entries, report)
         before = entries
 
 
@@ -271,6 +273,17 @@ def _removals(held: Sequence[_Held], report: Report) -> dict[str, ContentRemoved
         elif isinstance(event, CellsUnrecorded):
             report.unproven.append(f"cell {each.cell.number} of the file: {gap_text(event)}")
     return found
+
+
+def _note_absent(cell: TrailCell, entries: Sequence[Entry], report: Report) -> None:
+    """Note lists that entries name and nobody has: a gateway that is killed may leave that."""
+    report.unproven += [
+        f"content-missing: cell {cell.number} of the file: {digest}, which entry {entry.number} "
+        "names (its policy, packages or files), was not stored when this was exported"
+        for entry in entries
+        for digest in lists_of(entry.event)
+        if digest in cell.absent
+    ]
 
 
 def _check_cell(

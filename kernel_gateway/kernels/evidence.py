@@ -40,6 +40,7 @@ REQUEST_ID = "{request_id}"
 """Stands in the stored text of a policy for the one thing that is another for each cell."""
 
 Keep = Callable[[bytes], str]
+KeepList = Callable[[str, bytes | None], str | None]
 
 LISTED_FILES = 200
 """Of a workspace with more, the entry names the commit only."""
@@ -92,12 +93,13 @@ def end_facts(settled: Settled, timings_ms: Mapping[str, float]) -> EndFacts:
     )
 
 
-def handler_facts(settled: Settled, keep: Keep) -> HandlerFacts | None:
+def handler_facts(settled: Settled, keep: Keep, keep_list: KeepList) -> HandlerFacts | None:
     """Return what the serving process said of a cell, None where nothing is known of it.
 
     Args:
         settled: how it ended.
         keep: stores an object beside the journal and returns its digest.
+        keep_list: the same for a list of files, see `FileLists.keep`.
     """
     outcome = settled.outcome
     if outcome is None:
@@ -107,8 +109,8 @@ def handler_facts(settled: Settled, keep: Keep) -> HandlerFacts | None:
     return HandlerFacts(
         status=str(outcome.status),
         files=outcome.files,
-        workspace=_workspace(settled, keep),
-        inputs=None if witness is None else _inputs(witness, attached, keep),
+        workspace=_workspace(settled, keep_list),
+        inputs=None if witness is None else _inputs(witness, attached, keep_list),
         packages=None if packages is None else keep(packages),
         witness=witness,
         home_head=outcome.home_head,
@@ -155,21 +157,19 @@ def _credentials(invocation: Invocation, stack: Stack, keep: Keep) -> Credential
     )
 
 
-def _inputs(witness: Witness, attached: Mapping[str, bytes], keep: Keep) -> Inputs | None:
+def _inputs(witness: Witness, attached: Mapping[str, bytes], keep_list: KeepList) -> Inputs | None:
     listed = witness.inputs
     if listed is None:
         return None
     body = attached.get(listed.digest)
     is_long = listed.count > LISTED_FILES
-    if body is not None and is_long:
-        keep(body)
     has_blob = is_long and (body is not None or witness.inputs_as_committed)
     return Inputs(
         count=listed.count,
         digest=listed.digest,
         as_committed=witness.inputs_as_committed,
         files=_files(body) if body is not None and not is_long else (),
-        blob=listed.digest if has_blob else None,
+        blob=keep_list(listed.digest, body) if has_blob else None,
     )
 
 
@@ -180,15 +180,14 @@ def _files(body: bytes) -> tuple[CommittedFile, ...]:
     )
 
 
-def _workspace(settled: Settled, keep: Keep) -> Workspace | None:
+def _workspace(settled: Settled, keep_list: KeepList) -> Workspace | None:
     witness = None if settled.outcome is None else settled.outcome.witness
     if witness is not None and witness.leaves is not None:
         leaves = witness.leaves
         body = settled.attached.get(leaves.digest)
-        if body is not None:
-            keep(body)
         has_blob = body is not None or leaves == witness.inputs
-        return Workspace(count=leaves.count, blob=leaves.digest if has_blob else None)
+        blob = keep_list(leaves.digest, body) if has_blob else None
+        return Workspace(count=leaves.count, blob=blob)
     stored = settled.stored
     if stored is None or len(stored) > READ_BYTES:
         return None

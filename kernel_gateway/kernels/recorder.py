@@ -24,7 +24,8 @@ from kernel_gateway.audit.chain import (
     SessionClosed,
 )
 from kernel_gateway.audit.envelopes import Sealer
-from kernel_gateway.audit.facts import StartFacts
+from kernel_gateway.audit.facts import Owner, StartFacts
+from kernel_gateway.audit.file_lists import FileLists
 from kernel_gateway.audit.indexing import Indexing
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.keeping import Keeping
@@ -34,9 +35,10 @@ from kernel_gateway.audit.removal import Removable, remove
 from kernel_gateway.audit.shelf import TrailShelf
 from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.dispatch.settle import Settled
-from kernel_gateway.errors import GatewayError, StorageError
+from kernel_gateway.errors import GatewayError, PreconditionFailed, StorageError
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
 from kernel_gateway.kernels.finished import FinishedCell
+from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
 from kernel_gateway.kernels.unrecorded import Gaps
@@ -91,6 +93,7 @@ class CellRecorder:
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._references = BlobShelf(store, bucket, self._keeping.lock)
+        self._file_lists = FileLists(self._references, self._keeping.redactor)
         self._watch = Watch()
         self.watchers: list[Callable[[FinishedCell], object]] = []
         self.indexing = indexing or Indexing(TrailIndex(store, bucket), pause_s=None)
@@ -113,6 +116,14 @@ class CellRecorder:
             sealer=self.sealer,
             keeping=self._keeping,
         )
+
+    async def check_past(self, kernel_id: str, owner: Identity) -> None:
+        """Raise PreconditionFailed where a kernel of this id was another's (or StorageError)."""
+        if await self.indexing.index.owners(kernel_id) - {
+            Owner(user=owner.user, agent=owner.agent)
+        }:
+            # Its journal would go on, and what another's kernel said be this one's past.
+            raise PreconditionFailed(f"kernel {kernel_id} was another's: choose another id")
 
     def forget(self, kernel_id: str) -> None:
         """Know nothing of a journal that another gateway may have written to."""
@@ -280,11 +291,15 @@ class CellRecorder:
         ]
         await asyncio.gather(*(self._flush(each, kernel_id) for kernel_id, each in waiting))
 
+    async def flush_objects(self) -> None:
+        """Try to store what entries name; what fails is logged, and tried again later."""
+        await self._references.flush()
+
     async def close(self) -> None:
         """Wait until all that was added was tried to be written."""
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self._references.close()
+        await self.flush_objects()
         self.indexing.close()
         await self._shelf.close()
 
@@ -336,5 +351,9 @@ class CellRecorder:
             reply=None if said.reply is None else recorded(said.reply),
             outputs=recorded_outputs(said),
             gateway=end_facts(settled, timings_ms),
-            handler=handler_facts(settled, partial(self.keep, record.kernel_id)),
+            handler=handler_facts(
+                settled,
+                partial(self.keep, record.kernel_id),
+                partial(self._file_lists.keep, record.kernel_id),
+            ),
         )

@@ -181,13 +181,12 @@ class KernelRegistry:
             owner: who starts it, and as whom its cells run.
             spec_name: which kernelspec.
             options: what the client chose.
-            kernel_id: a lower-case UUID, drawn where None. Variables that an earlier kernel of
-                this id left are not seen.
+            kernel_id: a lower-case UUID, drawn where None; variables left under it are not seen.
 
         Raises:
             NotFound: there is no such kernelspec, or no such kernel to fork.
             BadRequest: ``kernel_id`` is not a lower-case UUID, or the cell to fork at is not kept.
-            PreconditionFailed: a kernel of this id exists.
+            PreconditionFailed: a kernel of this id exists, or was another's.
             StorageError: the record could not be written.
         """
         owner = owner.as_owner
@@ -376,6 +375,7 @@ class KernelRegistry:
             raise BadRequest(str(problem)) from problem
         if kernel_id in self._directory.kernels:
             raise PreconditionFailed(f"kernel {kernel_id} exists")
+        await self.services.recorder.check_past(kernel_id, owner)
         return await self._chain(options.scope_of(owner, kernel_id), kernel_id).highest_seq()
 
     async def _found(self, source: LambdaKernel, options: KernelOptions) -> forking.Found:

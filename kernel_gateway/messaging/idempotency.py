@@ -14,7 +14,8 @@ class Idempotency:
 
     Attributes:
         key: as the caller chose it.
-        fingerprint: SHA-256 (hex) of what is asked for: another request must not have this key.
+        fingerprint: SHA-256 (hex) of what is asked for: another request must not have this key;
+            "" in an entry that is redacted, as a short secret could be guessed from it.
     """
 
     key: str

@@ -1,6 +1,7 @@
 """``/api/kernels/{id}/trail…``: a kernel's audit trail, for its owner and for admins.
 
-Also of a kernel that has ended: whose it was, its journal says.
+Also of a kernel that has ended: whose it was, its journal says. Who is no admin must own all that a
+journal holds, should an id have been used more than once.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_gateway.audit import removal
-from kernel_gateway.audit.chain import CellFinished, session_of
+from kernel_gateway.audit.chain import CellFinished
 from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.facts import Owner
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.later_events import ContentRemoved
 from kernel_gateway.audit.provenance import PAYLOAD_TYPE
@@ -45,12 +47,19 @@ class JournalHandler(GatewayHandler):
             kernel = self.visible_kernel(kernel_id)
         except NotFound as unknown:
             return await self._ended(kernel_id, unknown)
-        if not kernel.is_held:
-            return self.registry.services.recorder.opened(kernel_id)
-        await kernel.settle_past()
-        # What a cell has just said is on its way there.
-        await kernel.journal.flush()
-        return kernel.journal
+        recorder = self.registry.services.recorder
+        journal = kernel.journal if kernel.is_held else recorder.opened(kernel_id)
+        if kernel.is_held:
+            await kernel.settle_past()
+            # What a cell has just said is on its way there.
+            await journal.flush()
+            await recorder.flush_objects()
+        if not self._may_read(await self._owners(kernel_id)):
+            raise Forbidden(
+                f"kernel {kernel_id} goes on with the journal of another's kernel of this id, "
+                "which only an admin may read"
+            )
+        return journal
 
     async def _ended(self, kernel_id: str, unknown: NotFound) -> Journal:
         try:
@@ -62,14 +71,23 @@ class JournalHandler(GatewayHandler):
         journal = self.registry.services.recorder.opened(kernel_id)
         if not await journal.open():
             raise unknown
-        known = session_of((await journal.signed(1)).entry.event)
-        owner = None if known is None else known.owner
-        is_theirs = owner is not None and may_see(
-            self.identity, Identity(user=owner.user, agent=owner.agent)
-        )
-        if not (is_theirs or self.identity.admin):
+        owners = await self._owners(kernel_id)
+        if not (self.identity.admin or (owners and self._may_read(owners))):
             raise unknown
         return journal
+
+    async def _owners(self, kernel_id: str) -> frozenset[Owner | None]:
+        if self.identity.admin:
+            return frozenset()
+        return await self.registry.services.recorder.indexing.index.owners(kernel_id)
+
+    def _may_read(self, owners: frozenset[Owner | None]) -> bool:
+        """Return whether the caller may read about each of a journal's sessions."""
+        return all(
+            owner is not None
+            and may_see(self.identity, Identity(user=owner.user, agent=owner.agent))
+            for owner in owners
+        )
 
     async def _send(self, chunks: AsyncIterator[str], name: str, *, content_type: str) -> None:
         """Send a file as it is made; one that ends early is seen to be cut."""

@@ -102,7 +102,9 @@ def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool
     except OSError as problem:
         raise ConfigError(f"{output}: {problem.strerror}") from problem
     more = f", and {count} blobs below {BLOB_FOLDER}" if with_blobs else ""
-    return f"wrote {output}{more}"
+    absent = {digest for cell in read.cells for digest in cell.absent}
+    lost = f"\ncontent-missing: {len(absent)} blobs that entries name are not stored"
+    return f"wrote {output}{more}{lost if absent else ''}"
 
 
 def remove_content(
@@ -267,7 +269,8 @@ def _take(block: bytes, file: BinaryIO, digest: hashlib._Hash) -> None:
 def _fetch_blobs(client: RestClient, kernel_id: str, trail: TrailFile, folder: Path) -> int:
     (folder / BLOB_FOLDER).mkdir(parents=True, exist_ok=True)
     named = _blobs(cell for cell in trail.cells if not cell.is_missing)
-    entries = {digest: number for number, digest in named}
+    absent = {digest for cell in trail.cells for digest in cell.absent}
+    entries = {digest: number for number, digest in named if digest not in absent}
     for digest, number in entries.items():
         path = folder / blob_reference(digest)
         if not path.exists() and (

@@ -47,9 +47,9 @@ def start(state_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def recorded(gateway: Gateway) -> list[str]:
-    """Return all that is stored about cells, entries as they were signed."""
+    """Return all that the bucket has of cells, entries as they were signed."""
     with gateway.owners_client("s3") as s3:
-        found = s3.list_objects_v2(Bucket=RECORDS, Prefix="audit/").get("Contents", ())
+        found = s3.list_objects_v2(Bucket=RECORDS).get("Contents", ())
         bodies = [s3.get_object(Bucket=RECORDS, Key=each["Key"])["Body"].read() for each in found]
     return [
         base64.b64decode(json.loads(body)["payload"]).decode() if body.startswith(b'{"payload"')
@@ -58,7 +58,9 @@ def recorded(gateway: Gateway) -> list[str]:
     ]  # fmt: skip
 
 
-def test_a_pattern_never_reaches_the_records_and_the_client_sees_all(kept: Gateway) -> None:
+def test_a_pattern_never_reaches_the_records_and_the_client_sees_all(
+    kept: Gateway, tmp_path: Path
+) -> None:
     client = kept.session()
     run = client.execute(
         f"key = '{KEY}'\n"
@@ -72,12 +74,22 @@ def test_a_pattern_never_reaches_the_records_and_the_client_sees_all(kept: Gatew
         "raise ValueError(key)",
         user_expressions={"a": "key"},
     )
+    # What they find, are more files than an entry holds.
+    client.execute("for number in range(210): open(f'f{number}', 'w').write('x')")
+    client.execute("open('another', 'w').write('x')")
     client.close()
+    file = tmp_path / "s.jsonl"
+    where = ["--format", "intoto", "--output", str(file)]
+    exported = command(kept, "trail", "export", client.kernel_id, *where)
+    assert exported.returncode == 0, exported.stderr
+    found = command(kept, "trail", "list", "--path", "[redacted:api-key].txt")
+    assert client.kernel_id in found.stdout
 
     assert KEY in run.stdout
     assert KEY in run.error
-    stored = recorded(kept)
-    assert len(stored) >= 3
+    stored = [*recorded(kept), file.read_text(), found.stdout]
+    lists = [json.loads(text)["files"] for text in stored if text.startswith('{"files":[')]
+    assert [name for rows in lists for name, *_ in rows if "[redacted:api-key]" in name]
     assert not any(KEY in text for text in stored)
     assert sum(text.count("[redacted:api-key]") for text in stored) >= 12
     verified = command(kept, "trail", "verify", client.kernel_id)

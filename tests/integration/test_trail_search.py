@@ -91,6 +91,7 @@ def test_statements_about_cells_are_signed_by_the_key_that_is_exported(
     client = shared.session(token=TOKENS["u1"])
     client.execute(f"open('sales.csv', 'wb').write({SALES!r})")
     client.execute("open('read.txt', 'w').write(open('sales.csv').read())")
+    client.execute("open('sales.csv', 'a').write('Rome,1')")
     client.close()
     file = tmp_path / "s.jsonl"
     arguments = ["export", client.kernel_id, "--format", "intoto", "--sign", "--output", str(file)]
@@ -107,24 +108,33 @@ def test_statements_about_cells_are_signed_by_the_key_that_is_exported(
     ]
     for envelope in envelopes:
         assert envelope.verify(keys, 1)
-    wrote, read = (json.loads(envelope.payload) for envelope in envelopes)
+    wrote, *readers = (json.loads(envelope.payload) for envelope in envelopes)
     digest = hashlib.sha256(SALES).hexdigest()
     (subject,) = [each for each in wrote["subject"] if each["name"] == "sales.csv"]
-    inputs = read["predicate"]["buildDefinition"]["resolvedDependencies"]
-    (mirrored,) = [each for each in inputs if each.get("uri") == subject["uri"]]
-    assert subject["digest"] == mirrored["digest"] == {"sha256": digest}
+    # Also of the cell that changed it: it began with the version before.
+    for each in readers:
+        inputs = each["predicate"]["buildDefinition"]["resolvedDependencies"]
+        (mirrored,) = [found for found in inputs if found.get("uri") == subject["uri"]]
+        assert subject["digest"] == mirrored["digest"] == {"sha256": digest}
     assert "versionId=" in subject["uri"]
 
 
-def test_which_cells_could_use_a_connector(shared: Gateway) -> None:
-    client = shared.session(token=TOKENS["u1-a1"])
-    assert client.execute("import os; 'CONN_crm_TOKEN' in os.environ").result == "True"
-    client.close()
+def test_which_cells_got_a_connector(shared: Gateway) -> None:
+    has = "import os; sorted(name for name in os.environ if name.startswith('CONN_'))"
+    every = shared.session(token=TOKENS["u1-a1"])
+    assert every.execute(has).result == "['CONN_crm_TOKEN']"
+    without = shared.session(token=TOKENS["u1-a2"])
+    assert without.execute(has).result == "[]"
+    every.close()
+    without.close()
 
-    cells = [c for c in found(shared, "--connector", "crm") if c["kernel_id"] == client.kernel_id]
+    cells = found(shared, "--connector", "crm")
 
-    assert [cell["matched"] for cell in cells] == [["every connector of lkg-connector-creds-a1"]]
-    assert found(shared, "--connector", "crm", "--user", "u10") == []
+    assert every.kernel_id in {cell["kernel_id"] for cell in cells}
+    assert {cell["agent"] for cell in cells} == {"a1"}
+    assert {said for cell in cells for said in cell["matched"]} == {"connector crm"}
+    assert found(shared, "--connector", "mail") == []
+    assert len(found(shared, "--agent", "a2")) == 1
 
 
 def test_a_gateway_that_was_killed_leaves_nothing_unfound(tmp_path: Path) -> None:

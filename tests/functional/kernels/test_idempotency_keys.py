@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kernel_gateway.audit.keeping import Keeping
+from kernel_gateway.audit.redaction import Redactor
 from kernel_gateway.kernels.execution import Execution
 from kernel_gateway.kernels.idempotency import IdempotencyKeys, KeyReused, RememberedLimits
 from kernel_gateway.kernels.recall import KeysUnavailable, ResultForgotten
@@ -50,6 +52,24 @@ async def test_the_next_gateway_gives_the_same_answer_and_runs_nothing(world: Wo
         await IdempotencyKeys().look_up(asked("print y"), kernel)
     assert await keys.look_up(asked("print x", "another"), kernel) is None
     assert world.function.ran == ["print x"]
+
+
+async def test_a_request_that_is_redacted_in_the_journal_is_known_by_its_key(world: World) -> None:
+    made = await world.client()
+    keeping = Keeping(redactor=Redactor.of({"pin": "pin=[0-9]+"}, b"k"))
+    first = (await world.reopen(keeping=keeping)).get(made.kernel.kernel_id)
+    await ran(first, "print pin=1234")
+    await ran(first, "print x", "another")
+    await world.quiet()
+
+    kernel = (await world.reopen(keeping=keeping)).get(made.kernel.kernel_id)
+    again = await IdempotencyKeys().look_up(asked("print pin=1234"), kernel)
+
+    assert again is not None
+    assert again.result["status"] == "ok"
+    assert world.function.ran == ["print pin=1234", "print x"]
+    with pytest.raises(KeyReused):
+        await IdempotencyKeys().look_up(asked("print pin=1234", "another"), kernel)
 
 
 @pytest.mark.parametrize(("code", "status"), [("print x", "ok"), ("wait", "error")])

@@ -13,6 +13,7 @@ from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.objects import MemoryObjectStore
+from lambda_kernel.contract import keys
 from lambda_kernel.contract.commit import Commit
 from lambda_kernel.contract.keys import Stack
 
@@ -183,6 +184,28 @@ async def test_an_id_that_is_used_again_does_not_bring_old_variables_back(world:
 
     assert world.function.invocations[-1].parent_head is None
     assert world.function.invocations[-1].seq == 2
+
+
+@pytest.mark.parametrize(("user", "agent"), [("u9", None), ("u1", None), ("u1", "a2")])
+async def test_an_id_of_anothers_kernel_is_refused(
+    world: World, user: str, agent: str | None
+) -> None:
+    client = await world.client()
+    await client.run("print a")
+    kernel_id = client.kernel.kernel_id
+    await world.registry.shutdown(kernel_id)
+    await world.quiet()
+
+    with pytest.raises(PreconditionFailed, match="another's"):
+        await world.registry.start(
+            Identity(user=user, agent=agent),
+            spec_name="lambda-python",
+            options=KernelOptions(),
+            kernel_id=kernel_id,
+        )
+
+    assert kernel_id not in [kernel.kernel_id for kernel in world.registry.all()]
+    assert keys.kernel_record_key(kernel_id) not in [key for _, key in world.store.objects]
 
 
 async def test_a_record_that_cannot_be_written_is_no_kernel(world: World) -> None:

@@ -124,3 +124,20 @@ async def test_one_that_cannot_be_stored_is_rendered_with_the_next_change(
     await shelf.close()
 
     assert await shown(store) == 1
+
+
+async def test_what_a_rendering_took_is_forgotten_with_the_kernel(
+    store: CountingStore, journal: Journal
+) -> None:
+    # With a pause of nothing every rendering is a long one.
+    shelf = TrailShelf(store, BUCKET, quiet_s=0)
+    await restart(journal)
+    shelf.changed(KERNEL)
+    await shelf.close()
+    assert shelf.slow_kernels == {KERNEL}
+
+    await journal.append(SessionClosed(reason="over"), epoch=1, time="2026-01-01T00:00:01Z")
+    shelf.changed(KERNEL)
+    await shelf.close()
+
+    assert shelf.slow_kernels == set()

@@ -33,10 +33,12 @@ from kernel_gateway.kernels.options import KernelOptions
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.outcome import FileChange
+from lambda_kernel.contract.witness import ContainerFacts, Witness
 from tests.functional.kernels.conftest import FlakyStore, World
 
 BUCKET = "records"
 KERNELS = [f"{number:08x}-0000-4000-8000-000000000000" for number in range(9)]
+SECRET = "lkg-connector-creds-a1"
 FILE, OTHER = "f" * 64, "e" * 64
 
 
@@ -67,10 +69,15 @@ def started(number: int, **known: Any) -> CellStarted:
     )  # fmt: skip
 
 
-def finished(number: int, *files: FileChange, status: Any = "ok") -> CellFinished:
+def finished(
+    number: int, *files: FileChange, status: Any = "ok", got: tuple[str, ...] | None = None
+) -> CellFinished:
+    container = ContainerFacts(python="3.12", architecture="x86_64", packages="d" * 64)
+    seen = Witness(begun_ms=1, ended_ms=2, container=container, connectors=got or ())
+    said = HandlerFacts(status=status, files=files, witness=None if got is None else seen)
     return CellFinished(
         request_id=f"r{number}", status=status, head=Head(seq=number, digest="c" * 64),
-        gateway=EndFacts(code_started="yes"), handler=HandlerFacts(status=status, files=files),
+        gateway=EndFacts(code_started="yes"), handler=said,
     )  # fmt: skip
 
 
@@ -201,11 +208,38 @@ async def test_each_cell_is_its_own_kernels_owners_also_where_an_id_had_two(benc
     ]  # fmt: skip
 
 
+async def test_what_a_cell_got_decides_and_not_what_it_asked_for(bench: Bench) -> None:
+    known = {"user": "u1", "agent": "a1"}
+    await bench.add(
+        KERNELS[3],
+        [
+            started(1, **known), finished(1, got=()),
+            started(2, **known), finished(2, got=("mail",)),
+            started(3, **known, connectors=("crm",)), finished(3, got=()),
+            started(4, **known, connectors=("crm", "mail")), finished(4, got=("crm", "mail")),
+        ],
+        9,
+    )  # fmt: skip
+    for _ in range(2):
+        hits = {
+            name: [
+                (cell.start.execution_count, cell.matched)
+                for cell in (await bench.search(connector=name, since="2026-01-01T00:09")).cells
+            ]
+            for name in ("crm", "mail", "other")
+        }
+        assert hits == {
+            "crm": [(4, ("connector crm",))],
+            "mail": [(4, ("connector mail",)), (2, ("connector mail",))],
+            "other": [],
+        }
+
+
 async def test_what_matched_is_said(bench: Bench) -> None:
     for filters, said in (
         ({"contains_digest": FILE, "user": "u1"}, ("created data/out.csv",)),
-        ({"connector": "crm", "status": "incomplete"}, ("connector crm",)),
-        ({"connector": "crm", "status": "ok"}, ("every connector of lkg-connector-creds-a1",)),
+        ({"connector": "crm", "status": "incomplete"}, ("asked for connector crm",)),
+        ({"connector": "crm", "status": "ok"}, (f"asked for every connector of {SECRET}",)),
         ({"path": "b"}, ("deleted b",)),
     ):
         (cell,) = (await bench.search(**filters)).cells

@@ -11,6 +11,7 @@ import pytest
 
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.client.endpoint import ApiError
+from kernel_gateway.settings_command_line import parse
 from kernel_gateway.web.trail_command import export, remove_content, shown, verified_file
 from lambda_kernel.contract import keys
 from tests.functional.web.server import WebGateway, a_web_gateway, execute_request
@@ -120,3 +121,8 @@ async def test_where_nothing_stands_apart_the_command_says_why(tmp_path: Path) -
                 execution_count=None,
                 reason="x",
             )
+
+
+@pytest.mark.parametrize("action", ["export k", "verify k", "remove-content k --reason r", "list"])
+def test_each_action_is_one_of_the_command_trail(action: str) -> None:
+    assert parse(["trail", *action.split()])[0].command == "trail"

@@ -56,6 +56,65 @@ async def test_only_the_owner_and_admins_see_a_trail(
         assert ("zzzz" in answer.body.decode()) == (status == 200)
 
 
+@pytest.mark.parametrize("what", ["trail.ipynb", "trail.intoto.jsonl", "trail/head"])
+@pytest.mark.parametrize("has_ended", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_who_comes_to_an_id_of_anothers_kernel_sees_nothing_of_its_trail(
+    gateway: WebGateway, what: str, has_ended: bool, is_first: bool
+) -> None:
+    theirs, _ = await ran(gateway, "secret of u1")
+    mine = await gateway.start_kernel(token="u10")
+    path = f"/api/kernels/{mine}"
+
+    async def run_mine() -> None:
+        body = {"code": "mine"}
+        await gateway.rest("POST", f"{path}/execute", body=body, token="u10")
+
+    if not is_first:
+        await run_mine()
+        assert (await gateway.rest("GET", f"{path}/{what}", token="u10")).status == 200
+    # No door lets that happen; what is stored decides all the same.
+    past = (await gateway.registry.services.recorder.opened(theirs).entry(1)).event
+    journal = gateway.registry.services.recorder.journal(mine)
+    await journal.append(past, epoch=journal.epoch, time="2026-01-01T00:00:00.000000Z")
+    if is_first:
+        await run_mine()
+    if has_ended:
+        await gateway.rest("DELETE", path, token="u10")
+
+    answers = {
+        token: await gateway.rest("GET", f"{path}/{what}", token=token)
+        for token in ("u10", "u1", "root")
+    }
+
+    assert answers["u10"].status == (404 if has_ended else 403)
+    assert answers["u1"].status == 404
+    assert answers["root"].status == 200
+    assert not [t for t in ("u1", "u10") if b"secret of u1" in answers[t].body]
+
+
+@pytest.mark.parametrize("door", ["kernels", "sessions"])
+async def test_no_door_gives_an_id_of_anothers_kernel_that_has_ended(
+    gateway: WebGateway, door: str
+) -> None:
+    kernel_id, _ = await ran(gateway, "secret of u1")
+    await gateway.rest("DELETE", f"/api/kernels/{kernel_id}")
+    bodies: list[Any] = [{"id": kernel_id}, {"kernel_id": kernel_id}]
+    if door == "sessions":
+        session = {"path": "a.ipynb", "name": "a", "type": "notebook"}
+        bodies = [
+            session | {"kernel": {"id": kernel_id, "name": "lambda-python"}},
+            session | {"kernel": {"name": "lambda-python"}, "id": kernel_id},
+        ]
+
+    made = [await gateway.rest("POST", f"/api/{door}", body=b, token="u10") for b in bodies]
+
+    assert kernel_id not in [kernel.kernel_id for kernel in gateway.registry.all()]
+    assert made[0].status == 404
+    answer = await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb", token="u10")
+    assert answer.status == 404
+
+
 async def test_an_entry_says_who_asked_and_by_what(gateway: WebGateway) -> None:
     kernel_id, _ = await ran(gateway, "by websocket")
     await gateway.rest("POST", f"/api/kernels/{kernel_id}/execute", body={"code": "by rest"})
@@ -113,6 +172,24 @@ async def test_a_trail_is_exported_with_blobs_and_compared(
     assert report.head_number == 4
     await asyncio.to_thread(blob.write_text, "other")
     assert [problem.kind for problem in verified_file(output, {}).problems] == ["blob-changed"]
+
+
+async def test_a_blob_that_was_never_stored_hinders_no_export_and_is_named(
+    gateway: WebGateway, tmp_path: Path
+) -> None:
+    kernel_id, _ = await ran(gateway, "one", "z" * 400_000)
+    output, endpoint = tmp_path / "trail.ipynb", gateway.endpoint()
+    (start,) = starts((await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb")).json)[:1]
+    policy = start["gateway"]["credentials"]["policy_template"]
+    del gateway.function.store.objects["lkg-records", f"audit/{kernel_id}/b/{policy}"]
+
+    said = await asyncio.to_thread(export, endpoint, kernel_id, output, with_blobs=True)
+    text = shown(verified_file(output, {}))
+
+    assert "1 blobs" in said
+    assert "content-missing: 1 blobs that entries name are not stored" in said
+    assert f"content-missing: cell 2 of the file: {policy}, which entry 1 names" in text
+    assert "TAMPERED" not in text
 
 
 async def test_a_trail_is_exported_as_one_statement_per_cell(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
+from pathlib import Path
 
-from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry
+from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry, Event
 from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged, changes_between
 from kernel_gateway.audit.facts import (
     Credentials,
@@ -17,12 +19,15 @@ from kernel_gateway.audit.facts import (
     StartFacts,
     Workspace,
 )
+from kernel_gateway.audit.key_folder import KeyFolder
+from kernel_gateway.audit.notebook_reading import read_trail
 from kernel_gateway.audit.references import BlobShelf, blobs_of
+from kernel_gateway.audit.verifying import OK, UNPROVEN, Report, verify
 from kernel_gateway.kernels.watch import Watch
 from kernel_gateway.objects import MemoryObjectStore
 from lambda_kernel.contract.witness import ContainerFacts, SecretVersion, Witness
+from tests.unit.audit.trails import KERNEL_ID, a_journal, a_trail, ran, trail_text
 
-KERNEL_ID = "0b5f9d0e-0000-4000-8000-000000000001"
 FACTS = StartFacts(
     session=Session(
         owner=Owner(user="u1"), spec_name="s", workspace="w", scope="agent", created="now"
@@ -137,10 +142,45 @@ async def test_an_object_of_a_journal_is_stored_once() -> None:
     shelf = BlobShelf(store, "records")
 
     digests = {shelf.keep("k", b"policy") for _ in range(3)}
-    await shelf.close()
+    await shelf.flush()
     shelf.keep("k", b"policy")
-    await shelf.close()
+    await shelf.flush()
 
     assert digests == {hashlib.sha256(b"policy").hexdigest()}
     assert store.put_count == 1
     assert store.objects["records", f"audit/k/b/{digests.pop()}"] == b"policy"
+
+
+async def test_what_entries_name_and_nobody_stored_is_named_by_verify(tmp_path: Path) -> None:
+    start, end = ran(1, "1")
+    assert isinstance(start, CellStarted)
+    assert isinstance(end, CellFinished)
+    events: list[Event] = [replace(start, gateway=FACTS), replace(end, handler=finished().handler)]
+    keys, store = KeyFolder(tmp_path), MemoryObjectStore()
+    journal = await a_journal(events, keys, store=store)
+
+    async def verified() -> Report:
+        return verify(read_trail((await trail_text(journal)).encode()), keys.keys())
+
+    # As a gateway leaves it that is killed before it has stored them.
+    for digest, names in (("a", "abc"), ("c", "bc"), ("b", "b")):
+        report = await verified()
+        assert [text.split()[6][0] for text in report.unproven] == list(names)
+        assert all(text.startswith("content-missing: cell 2 ") for text in report.unproven)
+        assert (report.exit_code, report.problems) == (UNPROVEN, [])
+        await store.put("records", f"audit/{KERNEL_ID}/b/{digest * 64}", b"")
+
+    assert (await verified()).exit_code == OK
+
+
+async def test_what_a_file_says_is_not_stored_counts_only_where_its_entries_name_it(
+    tmp_path: Path,
+) -> None:
+    trail = await a_trail(tmp_path, ran(1, "1"))
+    for absent in (["a" * 64, "\x1b[2J", 7, None], "a" * 64, {"a": 1}):
+        trail["cells"][1]["metadata"]["lambda_kernel"]["audit"]["absent"] = absent
+        read = read_trail(json.dumps(trail).encode())
+
+        report = verify(read, KeyFolder(tmp_path).keys())
+
+        assert (report.exit_code, report.unproven) == (OK, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from kernel_gateway.audit.facts import (
     Credentials,
     EndFacts,
     HandlerFacts,
+    Inputs,
     Owner,
     RunsIn,
     Session,
@@ -35,6 +37,7 @@ from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.outcome import FileChange, Probe
 from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.witness import ContainerFacts, SecretVersion, Witness
 from tests.unit.audit.trails import EVENTS, KERNEL_ID, LARGE, a_journal, stream
 
 SOURCE = "print('made')"
@@ -57,6 +60,17 @@ FACTS = StartFacts(
 )  # fmt: skip
 
 
+ARN = "arn:aws:lambda:eu-central-1:000000000000:function:lkg-env-default"
+SECRET = "arn:aws:secretsmanager:eu-central-1:000000000000:secret:lkg-connector-creds-a1-x"
+WITNESS = Witness(
+    begun_ms=1, ended_ms=2, connectors=("crm",), secret=SecretVersion(arn=SECRET, version_id="s1"),
+    home="7" * 64, container=ContainerFacts(
+        python="3.12", architecture="x86_64", function_arn=ARN, function_version="12",
+        packages="8" * 64,
+    ),
+)  # fmt: skip
+
+
 def key(path: str) -> str:
     return f"users/u1/w/{path}"
 
@@ -67,10 +81,9 @@ def whole_cell(*, said: str = "made\n", source: str = SOURCE) -> list[Event]:
                    version_id="v/2", digest="1" * 64, size_bytes=3),
         FileChange(path="gone", change="deleted", key=key("gone"), version_id="v3"),
     )  # fmt: skip
-    there = (
-        CommittedFile(key=key("input.csv"), version_id="v1", digest="2" * 64, size_bytes=9),
-        CommittedFile(key=key("new file.csv"), version_id="v/2", digest="1" * 64, size_bytes=3),
-    )
+    kept = CommittedFile(key=key("input.csv"), version_id="v1", digest="2" * 64, size_bytes=9)
+    new = CommittedFile(key=key("new file.csv"), version_id="v/2", digest="1" * 64, size_bytes=3)
+    gone = CommittedFile(key=key("gone"), version_id="v0", digest="9" * 64, size_bytes=1)
     probe = Probe(tier="namespaces", clean_environment=True, non_dumpable=True, memory_limit="none")
     message = stream(said)
     return [
@@ -85,7 +98,8 @@ def whole_cell(*, said: str = "made\n", source: str = SOURCE) -> list[Event]:
             outputs=Outputs(count=1, messages=(message,)), gateway=EndFacts(code_started="yes"),
             handler=HandlerFacts(
                 status="ok", files=files, home_head="6" * 64, probe=probe,
-                workspace=Workspace(count=2, files=there),
+                workspace=Workspace(count=2, files=(kept, new)), witness=WITNESS,
+                inputs=Inputs(count=2, digest="a" * 64, files=(kept, gone)),
             ),
         ),
     ]  # fmt: skip
@@ -108,7 +122,25 @@ def check(statement: dict[str, Any]) -> Any:
 
 
 def digests(resources: list[dict[str, Any]]) -> dict[str, str]:
-    return {each["name"]: each["digest"]["sha256"] for each in resources}
+    return {each["name"]: each["digest"]["sha256"] for each in resources if "digest" in each}
+
+
+def next_cell(inputs: Inputs, parent: str) -> list[Event]:
+    """Return the events of a cell that follows `whole_cell`, and changes nothing."""
+    start, end = whole_cell()
+    assert isinstance(start, CellStarted)
+    assert isinstance(end, CellFinished)
+    assert end.handler is not None
+    said = replace(end.handler, files=(), inputs=inputs)
+    return [
+        replace(start, request_id="r2", parent=Head(seq=5, digest=parent)),
+        replace(end, request_id="r2", head=None, handler=said),
+    ]
+
+
+def input_files(statement: dict[str, Any]) -> dict[str, str]:
+    inputs = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    return digests([each for each in inputs if each.get("uri", "").startswith("s3:")])
 
 
 async def test_a_statement_says_what_came_out_of_what() -> None:
@@ -129,8 +161,19 @@ async def test_a_statement_says_what_came_out_of_what() -> None:
         "handler": "0" * 64,
         f"fork of kernels/{KERNEL_ID}": "3" * 64,
         "variables/4": "4" * 64,
+        "packages": "8" * 64,
+        "home": "7" * 64,
+        "files": "a" * 64,
         key("input.csv"): "2" * 64,
+        key("gone"): "9" * 64,
     }
+    inputs = {each["name"]: each for each in definition["resolvedDependencies"]}
+    assert inputs[key("gone")]["uri"] == "s3://lkg-workspaces/users/u1/w/gone?versionId=v0"
+    assert inputs["files"]["annotations"] == {"count": 2}
+    function = {"name": "function", "uri": ARN, "annotations": {"version": "12"}}
+    assert inputs["function"] == function
+    used = {"versionId": "s1", "connectors": ["crm"]}
+    assert inputs["connectors"] == {"name": "connectors", "uri": SECRET, "annotations": used}
     assert definition["externalParameters"]["source"] == SOURCE
     assert definition["externalParameters"]["owner"] == {"user": "u1", "agent": "a1"}
     assert predicate.run_details.builder.id.endswith(":namespaces")
@@ -139,6 +182,42 @@ async def test_a_statement_says_what_came_out_of_what() -> None:
     products = {each["name"]: each for each in made["predicate"]["runDetails"]["byproducts"]}
     assert products["commit/5"]["digest"]["sha256"] == "5" * 64
     assert products["gone"]["annotations"] == {"change": "deleted"}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "parent", "named"),
+    [
+        (Inputs(count=2, digest="a" * 64, as_committed=True), "5" * 64,
+         {key("input.csv"): "2" * 64, key("new file.csv"): "1" * 64}),
+        (Inputs(count=2, digest="a" * 64, as_committed=True), "e" * 64, {}),
+        (Inputs(count=300, digest="a" * 64, blob="a" * 64), "5" * 64, {}),
+        (Inputs(count=0, digest="a" * 64), "5" * 64, {}),
+    ],
+)  # fmt: skip
+async def test_files_that_a_commit_left_are_inputs_of_the_cell_after_it_and_of_no_other(
+    inputs: Inputs, parent: str, named: dict[str, str]
+) -> None:
+    # A cell that commits nothing changes nothing of that.
+    failed = next_cell(inputs, "5" * 64)
+    _, _, made = await stated([*whole_cell(), *failed, *next_cell(inputs, parent)])
+
+    check(made)
+    assert input_files(made) == named
+    assert digests(made["predicate"]["buildDefinition"]["resolvedDependencies"])["files"]
+
+
+async def test_a_cell_whose_files_were_not_brought_in_has_no_input_files() -> None:
+    start, end = whole_cell()
+    assert isinstance(end, CellFinished)
+    assert end.handler is not None
+    bare = replace(end, handler=replace(end.handler, inputs=None, witness=None))
+
+    (made,) = await stated([start, bare])
+
+    check(made)
+    assert input_files(made) == {}
+    names = digests(made["predicate"]["buildDefinition"]["resolvedDependencies"])
+    assert set(names) == {"handler", f"fork of kernels/{KERNEL_ID}", "variables/4"}
 
 
 async def test_each_cell_of_a_session_is_one_valid_statement() -> None:

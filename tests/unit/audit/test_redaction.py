@@ -19,25 +19,34 @@ from kernel_gateway.audit.chain import CellFinished, CellStarted, Outputs, Recor
 from kernel_gateway.audit.facts import (
     Credentials,
     HandlerFacts,
+    Inputs,
     Owner,
     RunsIn,
     Session,
     StartFacts,
     Workspace,
 )
+from kernel_gateway.audit.file_lists import FileLists
 from kernel_gateway.audit.journal import Journal
 from kernel_gateway.audit.keeping import Keeping, open_keeping
 from kernel_gateway.audit.key_folder import KeyFolder
 from kernel_gateway.audit.notebook_reading import read_trail
 from kernel_gateway.audit.options import AuditOptions
 from kernel_gateway.audit.redaction import TOO_LONG, Redactor
+from kernel_gateway.audit.references import BlobShelf
+from kernel_gateway.audit.trail import statements
+from kernel_gateway.audit.trail_index import TrailIndex
+from kernel_gateway.audit.trail_query import TrailQuery
 from kernel_gateway.audit.verifying import OK, verify
 from kernel_gateway.errors import ConfigError
+from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.idempotency import Idempotency
 from kernel_gateway.objects import MemoryObjectStore
 from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.outcome import FileChange, LostName
 from lambda_kernel.contract.schema import encode
-from tests.unit.audit.trails import KERNEL_ID, message, ran, stream, trail_text
+from lambda_kernel.contract.witness import file_list_bytes
+from tests.unit.audit.trails import KERNEL_ID, OTHER_ID, message, ran, stream, trail_text
 
 SECRET = "sk-0123456789abcdef"
 PATTERNS = {"api-key": r"sk-[0-9a-z]{16}", "password": r"password=\S+"}
@@ -49,13 +58,14 @@ def redactor(**patterns: str) -> Redactor:
     return Redactor.of(patterns or PATTERNS, KEY)
 
 
-def a_start(code: str = "1", **changes: Any) -> CellStarted:
+def a_start(code: str = "1", by: str | None = None, **changes: Any) -> CellStarted:
     started = ran(1, code)[0]
     assert isinstance(started, CellStarted)
     facts = StartFacts(
         session=Session(
             owner=Owner(user="u"), spec_name="s", workspace="w", scope="agent", created=""
         ),
+        caller=Caller(user="u", client="rest", user_agent=by),
         source_digest=hashlib.sha256(code.encode()).hexdigest(),
         environment=RunsIn(
             id="e", function="f", handler_digest="", python="3", memory_mb=1, tier="process"
@@ -111,6 +121,10 @@ PLACES: dict[str, Any] = {
     "name of a file of the workspace": an_end(
         handler=HandlerFacts(status="ok", workspace=Workspace(count=1, files=(
             CommittedFile(key=SECRET, version_id=None, digest="", size_bytes=1),)))),
+    "name of a file that a cell found": an_end(
+        handler=HandlerFacts(status="ok", inputs=Inputs(count=1, digest="", files=(
+            CommittedFile(key=SECRET, version_id=None, digest="", size_bytes=1),)))),
+    "name of a client's program": a_start(by=SECRET),
     "what was lost": an_end(
         handler=HandlerFacts(status="ok", message=SECRET,
                              lost=(LostName(name="a", type="T", why=SECRET),))),
@@ -177,6 +191,21 @@ def test_the_digest_of_a_redacted_source_does_not_let_the_secret_be_guessed() ->
     assert found.gateway.source_digest == hashlib.sha256(found.source.encode()).hexdigest()
     assert found.gateway.received_mac == hmac.digest(KEY, code.encode(), "sha256").hex()
     assert hashlib.sha256(code.encode()).hexdigest() not in said(found)
+
+
+def test_the_fingerprint_of_a_retried_request_does_not_let_the_secret_be_guessed() -> None:
+    for code, is_kept in ((f"k = '{SECRET}'", False), ("k = 1", True)):
+        started = a_start(code)
+        assert started.gateway is not None
+        key = Idempotency.of("key-1", {"code": code})
+        started = replace(started, gateway=replace(started.gateway, idempotency=key))
+
+        found = redactor().event(started)
+
+        assert isinstance(found, CellStarted)
+        assert found.gateway is not None
+        expected = key.fingerprint if is_kept else ""
+        assert found.gateway.idempotency == Idempotency(key="key-1", fingerprint=expected)
 
 
 def test_a_source_without_a_match_keeps_its_digest() -> None:
@@ -290,3 +319,67 @@ def test_without_patterns_nothing_is_searched() -> None:
     event = an_end(stream(SECRET), outputs=Outputs())
 
     assert Keeping().redactor.event(event) is event
+
+
+NAMES = [f"users/u/w/{number}" for number in range(300)]
+
+
+def listed(*more: str) -> bytes:
+    return file_list_bytes((name, "v1", "d" * 64, 1) for name in [*NAMES, *more])
+
+
+async def test_a_list_of_many_files_is_stored_without_what_patterns_match() -> None:
+    store = MemoryObjectStore()
+    shelf = BlobShelf(store, "records")
+    lists = FileLists(shelf, redactor())
+    body = listed(f"users/u/w/\u00e4 {SECRET}")
+    digest = hashlib.sha256(body).hexdigest()
+
+    assert lists.keep(KERNEL_ID, digest, None) is None
+    written = lists.keep(KERNEL_ID, digest, body)
+    await shelf.flush()
+
+    assert written == lists.keep(KERNEL_ID, digest, None) != digest
+    assert lists.keep(OTHER_ID, digest, None) is None
+    (stored,) = store.objects.values()
+    names = [row[0] for row in json.loads(stored)["files"]]
+    assert sorted(names) == sorted([*NAMES, "users/u/w/\u00e4 [redacted:api-key]"])
+    assert hashlib.sha256(stored).hexdigest() == written
+
+
+async def test_a_list_without_a_match_is_stored_as_it_is() -> None:
+    for redacts in (redactor(), Redactor()):
+        store = MemoryObjectStore()
+        shelf = BlobShelf(store, "records")
+        digest = hashlib.sha256(listed()).hexdigest()
+        assert FileLists(shelf, redacts).keep(KERNEL_ID, digest, listed()) == digest
+        await shelf.flush()
+        assert list(store.objects.values()) == [listed()]
+
+
+async def test_neither_the_index_nor_statements_hold_what_patterns_match(tmp_path: Path) -> None:
+    store = MemoryObjectStore()
+    keeping = open_keeping(tmp_path, AuditOptions(redact=PATTERNS))
+    journal = Journal(store, "records", KERNEL_ID, is_new=True, keeping=keeping)
+    file = CommittedFile(key=f"users/u/w/{SECRET}", version_id="v", digest="d" * 64, size_bytes=1)
+    handler = HandlerFacts(
+        status="ok",
+        files=(FileChange(path=SECRET, change="created", key=file.key, digest="d" * 64),),
+        inputs=Inputs(count=1, digest="e" * 64, files=(file,)),
+        workspace=Workspace(count=1, files=(file,)),
+    )
+    for event in (a_start(f"k = '{SECRET}'", by=SECRET), an_end(stream(SECRET), handler=handler)):
+        await journal.append(event, epoch=0, time="2026-01-01T00:00:00.000000Z")
+
+    answer = await TrailIndex(store, "records").search(
+        TrailQuery.of_text({"path": "[redacted:api-key]"}), lambda start: True
+    )
+    made = [line async for line in statements(journal, "workspaces")]
+
+    (cell,) = answer.cells
+    assert cell.matched == ("created [redacted:api-key]",)
+    assert any(key.startswith("trail-index/") for _, key in store.objects)
+    held = [base64.b64decode(json.loads(body)["payload"]) if b"payloadType" in body else body
+            for body in store.objects.values()]  # fmt: skip
+    assert len(made) == 1
+    assert not [body for body in [*held, *made] if SECRET.encode() in body]

@@ -18,6 +18,9 @@ from kernel_gateway.audit.key_folder import KeyFolder
 from kernel_gateway.audit.later_events import CellsUnrecorded, ContentRemoved, Unrecorded
 from kernel_gateway.audit.notebook_reading import read_trail
 from kernel_gateway.audit.shelf import TrailShelf
+from kernel_gateway.audit.trail import statements
+from kernel_gateway.audit.trail_index import TrailIndex
+from kernel_gateway.audit.trail_query import TrailQuery
 from kernel_gateway.audit.verifying import OK, TAMPERED, UNPROVEN, Report, verify
 from kernel_gateway.audit.view import output_digest
 from kernel_gateway.errors import BadRequest, Conflict, NotFound
@@ -114,6 +117,23 @@ async def test_the_rendered_notebook_does_not_keep_what_was_removed(tmp_path: Pa
     await shelf.close()
     assert b"removed the outputs" in store.objects[key]
     assert not any(SAID.encode() in body for body in store.objects.values())
+
+
+async def test_neither_the_index_nor_statements_keep_what_was_removed(tmp_path: Path) -> None:
+    store, journal = await removable(tmp_path)
+    index = TrailIndex(store, "records")
+    before = await index.search(TrailQuery(), lambda start: True)
+
+    await remove(journal)
+
+    made = b"".join([line async for line in statements(journal, "workspaces")])
+    after = await index.search(TrailQuery(), lambda start: True)
+    assert before.cells == after.cells != ()
+    assert made.count(b"invocationId") == len(after.cells)
+    shown = {"output_type": "stream", "name": "stdout", "text": SAID}
+    for text in (made, *store.objects.values()):
+        assert SAID.encode() not in text
+        assert output_digest(shown).encode() not in text
 
 
 async def test_what_was_said_cannot_be_guessed_from_what_is_left(tmp_path: Path) -> None:
