@@ -35,6 +35,7 @@ from lambda_kernel.contract import keys
 from lambda_kernel.contract.schema import InvalidField, encode
 
 NOT_YOURS = "connectors are those of the agent that was recorded, which only its user replays with"
+NOT_PROVEN = "connectors: this gateway has no journal of the kernel, and a file may name any agent"
 
 
 class ReplaysHandler(JournalHandler):
@@ -82,6 +83,9 @@ class ReplaysHandler(JournalHandler):
         if request.has_connectors:
             if owner is None or not is_theirs:
                 raise Forbidden(NOT_YOURS)
+            if not isinstance(source, JournalSource):
+                # A secret goes by the name of the agent, which under this user may not exist.
+                raise Forbidden(NOT_PROVEN)
             replayer = owner
         files: VersionedFiles = self.settings["workspace_files"]
         return Replay(

@@ -131,6 +131,18 @@ async def test_connectors_are_for_the_user_whose_agent_was_recorded(gateway: Web
     assert (await replayed(gateway, "u1", kernel_id=kernel_id, connectors=True)).status == 200
 
 
+async def test_a_sent_trail_gets_no_connectors_of_whatever_agent_it_names(
+    gateway: WebGateway,
+) -> None:
+    kernel_id, _ = await ran(gateway, "one")
+    for agent in (None, "a1", "an-agent-of-u10"):
+        owner = {"user": "u1", "agent": agent}
+        trail = await payloads_of(gateway, kernel_id, owner=owner)
+        answer = await replayed(gateway, kernel_id=OTHER, trail=trail, connectors=True)
+        assert answer.status == 403
+        assert "agent" in answer.json["message"]
+
+
 @pytest.mark.parametrize(
     ("body", "status", "text"),
     [
