@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -62,6 +62,11 @@ def _text(output: Mapping[str, Any]) -> str:
     data = output["data"]
     text = data.get("text/plain")
     return text if isinstance(text, str) else f"({', '.join(data)})"
+
+
+def harmless_lines(lines: Iterable[str]) -> str:
+    """Return lines that quote untrusted code, none of which it can make two of."""
+    return harmless("\n".join(re.sub(r"\s", " ", line) for line in lines))
 
 
 def harmless(text: str) -> str:

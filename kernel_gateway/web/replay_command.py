@@ -26,7 +26,7 @@ from kernel_gateway.replay.report import ComparedCell, TrailIdentity
 from kernel_gateway.replay.rules import Rules
 from kernel_gateway.replay.verdicts import NOT_RUN, Standing, Verdict
 from kernel_gateway.replay.wire import pair_from_dict
-from kernel_gateway.web.cells_command import harmless
+from kernel_gateway.web.cells_command import harmless, harmless_lines
 from kernel_gateway.web.progress import CellProgress
 from kernel_gateway.web.rest_client import RestClient
 from kernel_gateway.web.trail_command import bounded, verified_file
@@ -195,13 +195,16 @@ def shown(found: Replayed) -> str:
     """Return what came of a replay for people."""
     good = {Standing.IDENTICAL, Standing.EQUIVALENT}
     lines = [
-        _line(cell.pair, cell.verdict) for cell in found.cells if cell.verdict.standing not in good
+        line
+        for cell in found.cells
+        if cell.verdict.standing not in good
+        for line in _lines(cell.pair, cell.verdict)
     ]
     counts = Counter(found.standings)
     listed = ", ".join(f"{counts[each]} {each}" for each in Standing if counts[each])
     lines.append(f"{len(found.cells)} cells replayed ({found.model['mode']}): {listed or 'none'}")
     lines += found.model["notes"]
-    return harmless("\n".join(lines))
+    return harmless_lines(lines)
 
 
 def as_json(found: Replayed) -> str:
@@ -247,14 +250,14 @@ def write_report(folder: Path, found: Replayed, rules: Rules, proven: Report) ->
     reports.write(folder, report)
 
 
-def _line(pair: CellPair, verdict: Verdict) -> str:
+def _lines(pair: CellPair, verdict: Verdict) -> list[str]:
     reasons = verdict.all_reasons[:SHOWN_REASONS]
     why = "; ".join(" ".join(filter(None, (r.code, r.where, r.detail))) for r in reasons)
     lines = [f"cell {pair.number} [{pair.execution_count}] {verdict.standing}: {why}"]
     if verdict.first is not None:
         lines.append(f"    recorded: {verdict.first.recorded or ''}"[:200])
         lines.append(f"    replayed: {verdict.first.replayed or ''}"[:200])
-    return "\n".join(lines)
+    return lines
 
 
 def _bare(pair: CellPair) -> CellPair:

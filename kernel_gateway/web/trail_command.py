@@ -38,7 +38,7 @@ from kernel_gateway.audit.verifying import (
 from kernel_gateway.audit.view import BLOB_FOLDER, blob_reference
 from kernel_gateway.client.endpoint import ApiError, Endpoint
 from kernel_gateway.errors import BadRequest, ConfigError
-from kernel_gateway.web.cells_command import harmless
+from kernel_gateway.web.cells_command import harmless_lines
 from kernel_gateway.web.rest_client import RestClient
 from lambda_kernel.contract.schema import InvalidField
 
@@ -209,7 +209,7 @@ def shown(report: Report) -> str:
             f"the file alone cannot show that entries after number {report.head_number} were cut "
             "off; --journal compares it with the gateway's journal"
         )
-    return harmless("\n".join(lines))
+    return harmless_lines(lines)
 
 
 def as_json(report: Report) -> str:
