@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from kernel_gateway.environments.environment import Environment
 from kernel_gateway.errors import GatewayError, NotFound, StorageError
@@ -42,9 +42,13 @@ class Directory:
         self._listing = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Read all records from now on; who asks for one kernel meanwhile gets it by `find`."""
-        self._reading = asyncio.get_running_loop().create_task(self._read())
+    def begin(self, then: Callable[[], Awaitable[None]]) -> None:
+        """Read all records from now on; who asks for one kernel meanwhile gets it by `find`.
+
+        Args:
+            then: called once they are known.
+        """
+        self._reading = asyncio.get_running_loop().create_task(self._read(then))
 
     async def close(self) -> None:
         """Read no more."""
@@ -127,9 +131,10 @@ class Directory:
             self.kernels = {kernel.kernel_id: kernel for kernel in ordered}
             self._listed_s = began_s
 
-    async def _read(self) -> None:
+    async def _read(self, then: Callable[[], Awaitable[None]]) -> None:
         try:
             await self.refresh()
+            await then()
         except GatewayError:
             logger.warning("the kernels are not known yet: S3 does not answer", exc_info=True)
 

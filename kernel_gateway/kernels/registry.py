@@ -23,7 +23,7 @@ from kernel_gateway.errors import (
     NotFound,
     PreconditionFailed,
 )
-from kernel_gateway.kernels import forking, seeds
+from kernel_gateway.kernels import cut_off, forking, seeds
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.directory import Directory
 from kernel_gateway.kernels.ended import EndedKernel, EndedKernels
@@ -145,7 +145,7 @@ class KernelRegistry:
         )
         registry = cls(services, environments)
         await asyncio.gather(dispatcher.open(), services.replica.open())
-        registry._directory.begin()
+        registry._directory.begin(lambda: cut_off.end_all(registry))
         return registry
 
     async def close(self) -> None:
@@ -276,6 +276,7 @@ class KernelRegistry:
     async def refresh(self) -> None:
         """Bring in what other gateways did, up to some seconds ago (raises StorageError)."""
         await self._directory.refresh()
+        await cut_off.end_all(self)
 
     async def find(self, kernel_id: str) -> LambdaKernel:
         """Return the kernel as it is now, whichever gateway started it.
@@ -303,7 +304,12 @@ class KernelRegistry:
         if takes:
             async with self._directory.lock(found.kernel_id):
                 kernel = self.get(found.kernel_id)
+                is_cut_off = cut_off.is_cut_off(kernel)
                 await kernel.hold()
+            if is_cut_off:
+                await self.shutdown(kernel.kernel_id, cut_off.REASON)
+                await cut_off.delete_state(self.services, kernel.scope)
+                raise NotFound(f"there is no kernel {kernel.kernel_id}: it was {cut_off.REASON}")
         if kernel.is_held:
             return kernel
         holder = kernel.record.holder

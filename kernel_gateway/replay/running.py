@@ -12,6 +12,7 @@ from typing import Any
 from kernel_gateway.audit.chain import CellFinished, CellStarted
 from kernel_gateway.audit.facts import DerivedFrom
 from kernel_gateway.errors import BadRequest, NotFound
+from kernel_gateway.kernels import cut_off
 from kernel_gateway.kernels.execution import Execution as RunningCell
 from kernel_gateway.kernels.forking import Found
 from kernel_gateway.kernels.identity import Identity
@@ -31,7 +32,6 @@ from lambda_kernel.contract.scope import Scope
 logger = logging.getLogger(__name__)
 
 REASON = "the replay is over"
-DELETES_AT_ONCE = 16
 CONTENT = ("code", "silent", "store_history", "user_expressions")
 NO_STDIN = "StdinNotImplementedError"
 
@@ -223,11 +223,7 @@ class Replay:
             await self.end(kernel)
         agent = self.replayer.agent if self.request.has_connectors else None
         scope = Scope(user=self.replayer.user, agent=agent, execution=self.replay_id)
-        stored = services.store.list(services.stack.state, keys.scope_prefix(scope))
-        found = [key async for key in stored]
-        for start in range(0, len(found), DELETES_AT_ONCE):
-            batch = found[start : start + DELETES_AT_ONCE]
-            await asyncio.gather(*(services.store.delete(services.stack.state, k) for k in batch))
+        await cut_off.delete_state(services, scope)
         if not self.request.keeps_files:
             prefix = keys.replay_prefix(self.replayer.user, self.replay_id)
             await self.files.delete_all(prefix)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kernel_gateway.audit.chain import CellStarted
-from kernel_gateway.errors import BadRequest, Conflict
+from kernel_gateway.audit.chain import CellStarted, SessionClosed
+from kernel_gateway.errors import BadRequest, Conflict, HeldElsewhere, NotFound
 from kernel_gateway.kernels.identity import Identity
+from kernel_gateway.kernels.lease import ReplicaSettings
 from kernel_gateway.messaging.caller import Caller
 from kernel_gateway.messaging.message import InMessage
 from kernel_gateway.replay.cells import CellPair
@@ -28,13 +29,11 @@ from tests.functional.kernels.conftest import OWNER, STACK, Client, World
 ADMIN = Identity(user="root", admin=True)
 
 
-async def a_replay(
-    world: World, client: Client, replayer: Identity = OWNER, **how: Any
-) -> tuple[Replay, list[CellPair]]:
-    """Return a replay that is over, and its cells in order."""
+async def prepared(world: World, client: Client, replayer: Identity = OWNER, **how: Any) -> Replay:
+    """Return a replay that has not begun."""
     await client.kernel.journal.flush()
     source = JournalSource(client.kernel.journal, await client.kernel.journal.open())
-    replay = Replay(
+    return Replay(
         registry=world.registry,
         files=MemoryFileStore(),
         trail=await read(source),
@@ -44,6 +43,13 @@ async def a_replay(
         caller=Caller(user=replayer.user, client="rest"),
         readable="users/u1/",
     )
+
+
+async def a_replay(
+    world: World, client: Client, replayer: Identity = OWNER, **how: Any
+) -> tuple[Replay, list[CellPair]]:
+    """Return a replay that is over, and its cells in order."""
+    replay = await prepared(world, client, replayer, **how)
     pairs = await cells_of(run(replay))
     return replay, sorted(pairs, key=lambda pair: pair.number)
 
@@ -311,6 +317,51 @@ async def test_a_replay_that_nobody_waits_for_leaves_nothing(world: World) -> No
     await world.quiet()
     assert [kernel.kernel_id for kernel in world.registry.all()] == [client.kernel.kernel_id]
     assert {key for key in world.store.objects if key[0] == STACK.state} == before
+
+
+async def test_what_a_replay_leaves_where_its_gateway_is_killed_ends_with_the_next(
+    world: World,
+) -> None:
+    client = await world.client()
+    for code in ("print one", "print two"):
+        await client.run(code)
+    before = {key for key in world.store.objects if key[0] == STACK.state}
+    replay = await prepared(world, client)
+    async with aclosing(run(replay)) as events:
+        while not isinstance(await anext(events), CellPair):
+            continue
+        (kernel_id,) = replay.kernel_ids
+        # Of the same name: what held the kernels is over.
+        following = await world.reopen()
+        await following.refresh()
+        assert [kernel.kernel_id for kernel in following.all()] == [client.kernel.kernel_id]
+        with pytest.raises(NotFound):
+            await following.find(kernel_id)
+        await world.quiet()
+        left = {key for key in world.store.objects if key[0] == STACK.state}
+    journal = following.services.recorder.opened(kernel_id)
+    await journal.open()
+    newest = (await anext(journal.newest_first())).event
+    assert isinstance(newest, SessionClosed)
+    assert "cut off" in newest.reason
+    assert left == before
+    await following.close()
+
+
+async def test_a_replay_of_another_gateway_that_lives_is_left_alone(world: World) -> None:
+    client = await world.client()
+    await client.run("print one")
+    replay = await prepared(world, client)
+    async with aclosing(run(replay)) as events:
+        while not isinstance(await anext(events), CellPair):
+            continue
+        other = await world.reopen(replica_settings=ReplicaSettings(replica_id="other"))
+        await other.refresh()
+        found = await other.find(replay.kernel_ids[0])
+        with pytest.raises(HeldElsewhere):
+            await other.reach(found, takes=True)
+        assert len(other.all()) == len(world.registry.all()) == 2
+        await other.close()
 
 
 def _request(code: str, metadata: dict[str, Any]) -> InMessage:
