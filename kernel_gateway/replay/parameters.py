@@ -30,7 +30,11 @@ def value_of(text: str) -> Any:
 def source_of(parameters: Mapping[str, Any]) -> str:
     """Return the code that sets them (raises BadRequest)."""
     lines = ["# Parameters"]
-    lines += [f"{name} = {_literal(value, name)}" for name, value in parameters.items()]
+    for name, value in parameters.items():
+        try:
+            lines.append(f"{name} = {_literal(value, name)}")
+        except RecursionError:
+            raise BadRequest(f"-p {name}: is nested too deeply") from None
     return "\n".join(lines) + "\n"
 
 

@@ -159,7 +159,7 @@ class RecordedStates:
         """
 
         async def copy(path: str, pin: Pin) -> None:
-            if self._readable is None or not pin.key.startswith(self._readable):
+            if not self._may_read(pin.key):
                 raise Unavailable(f"{path} was in a workspace that is not yours")
             if pin.version_id is None:
                 raise Unavailable(f"{path}: which version it was is not recorded")
@@ -270,10 +270,14 @@ class RecordedStates:
         before = [each for each in self._trail.cells[: cell.number - 1] if each.has_committed]
         return await self.files_after(before[-1]) if before else None
 
+    def _may_read(self, key: str) -> bool:
+        # A trail that somebody brought along names any key; storage must not be asked to climb.
+        climbs = {".", ".."} & set(key.replace("\\", "/").split("/"))
+        return self._readable is not None and key.startswith(self._readable) and not climbs
+
     async def _version_before(self, key: str, version_id: str | None) -> Pin:
         found = None
-        readable = self._readable is not None and key.startswith(self._readable)
-        if version_id is not None and readable:
+        if version_id is not None and self._may_read(key):
             found = await self._files.version_before(key, version_id)
         return Pin(key=key, version_id=found)
 

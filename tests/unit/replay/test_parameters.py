@@ -40,6 +40,14 @@ def test_what_is_no_json_is_refused() -> None:
         source_of({"x": object()})
 
 
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(BadRequest, match="-p x: is nested too deeply"):
+        source_of({"x": deep})
+
+
 def test_they_come_after_the_first_tagged_cell_else_first() -> None:
     cells = [a_cell(1), a_cell(2, tags=["parameters"]), a_cell(3, tags=["parameters"])]
     assert place_of(cells) == 2

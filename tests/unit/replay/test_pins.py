@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kernel_gateway.audit.facts import Inputs, Owner
 from kernel_gateway.objects import MemoryObjectStore
 from kernel_gateway.replay.pins import Pin, RecordedStates, Unavailable
@@ -134,3 +136,16 @@ async def test_what_the_entry_says_that_a_cell_found_comes_first() -> None:
     assert await states_of(before, deleting).files_before(deleting) == {
         "a": Pin(key=ROOT + "a", version_id="v2")
     }
+
+
+@pytest.mark.parametrize(
+    "key", ["users/u1/../u2/w/a", "users/u1/w/..\\..\\u2\\a", "users/u1/./../u2/w/a"]
+)
+async def test_a_key_that_climbs_out_of_what_is_readable_is_never_asked_for(key: str) -> None:
+    files = MemoryFileStore()
+    files.versions[key, "v1"] = (b"theirs", FileAttributes(sha256=None, mtime_ns=0))
+
+    reason = await reason_of(states_of(a_cell(1), files=files), "a", Pin(key=key, version_id="v1"))
+
+    assert reason == "a was in a workspace that is not yours"
+    assert not files.files
