@@ -193,4 +193,7 @@ def own_kernel(registry: KernelRegistry, identity: Identity, kernel_id: str) -> 
     kernel = visible_kernel(registry, identity, kernel_id)
     if not may_execute(identity, kernel.owner):
         raise Forbidden("an admin lists and shuts down, but does not execute in others' kernels")
+    if kernel.record.options.replay is not None:
+        # Else the report would be of more than the trail.
+        raise Forbidden("a replay's kernel runs the cells of its trail and nothing else")
     return kernel

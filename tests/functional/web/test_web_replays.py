@@ -101,7 +101,9 @@ async def test_each_cell_is_an_event(gateway: WebGateway) -> None:
     assert len(events[-1][1]["kernels"]) == 1
 
 
-async def test_a_replay_ends_with_its_request(gateway: WebGateway) -> None:
+async def test_a_replay_ends_with_its_request_and_nobody_takes_part_in_it(
+    gateway: WebGateway,
+) -> None:
     kernel_id, _ = await ran(gateway, "one")
     gateway.function.release.set()
     await gateway.rest("POST", f"/api/kernels/{kernel_id}/execute", body={"code": "hold"})
@@ -116,6 +118,11 @@ async def test_a_replay_ends_with_its_request(gateway: WebGateway) -> None:
     writer.write(head.encode() + body)
     await reader.readuntil(b'"source": "hold"')
     assert len(gateway.registry.all()) == 2
+    (replaying,) = [k.kernel_id for k in gateway.registry.all() if k.kernel_id != kernel_id]
+    for step in ("execute", "restart", "interrupt"):
+        path = f"/api/kernels/{replaying}/{step}"
+        answer = await gateway.rest("POST", path, body={"code": "theirs"})
+        assert (answer.status, "of its trail" in answer.json["message"]) == (403, True)
 
     writer.close()
 
