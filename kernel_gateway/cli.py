@@ -170,10 +170,10 @@ async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
             )
         print(text)  # noqa: T201
         return 0
-    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
     file = Path(options.trail)
+    is_file = trails.is_file(file)
+    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
     with TemporaryDirectory() as folder:
-        is_file = trails.is_file(file)
         if is_file and not options.journal:
             report = await asyncio.to_thread(trails.verified_file, file, keys)
         else:
@@ -196,9 +196,9 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
     from kernel_gateway.web import trail_command as trails
 
     rules = Rules.load(options.rules)
-    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
     file = Path(options.trail)
     is_file = trails.is_file(file)
+    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
     with TemporaryDirectory() as folder:
         try:
             report = await asyncio.to_thread(replays.verified, file, keys) if is_file else None

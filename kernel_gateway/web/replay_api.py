@@ -15,6 +15,7 @@ from kernel_gateway.errors import BadRequest, Conflict, Forbidden, GatewayError,
 from kernel_gateway.kernels.identity import Identity, may_execute
 from kernel_gateway.replay.cells import CellPair
 from kernel_gateway.replay.compare import compared
+from kernel_gateway.replay.parameters import place_of
 from kernel_gateway.replay.pins import VersionedFiles
 from kernel_gateway.replay.recorded import (
     JournalSource,
@@ -210,6 +211,8 @@ def notes_of(replay: Replay) -> list[str]:
     ends = (cell.finished for cell in replay.trail.cells)
     if any(end is not None and end.handler and end.handler.home_head for end in ends):
         notes.append("The recorded session had files in its HOME; a replayed cell's HOME is empty.")
+    if replay.request.parameters and not place_of(replay.trail.cells):
+        notes.append("No cell is tagged `parameters`: they were set before the first one.")
     return notes
 
 

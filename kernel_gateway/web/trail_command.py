@@ -132,8 +132,16 @@ def remove_content(
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a file is meant, not a kernel's id."""
-    return path.suffix == ".ipynb" or path.is_file()
+    """Return whether a file is meant, not a kernel's id.
+
+    Raises:
+        ConfigError: a file is meant, and there is none.
+    """
+    if path.is_file():
+        return True
+    if path.suffix == ".ipynb":
+        raise ConfigError(f"{path}: there is no such file")
+    return False
 
 
 def verified_file(path: Path, keys: Mapping[str, Key]) -> Report:
