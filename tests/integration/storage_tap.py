@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from kernel_gateway.local.storage_config import SOCKET_NAME
+from tests.integration.driver import Gateway
+from tests.integration.processes import kill_containers
 
 HEAD_END = b"\r\n\r\n"
 READ_BYTES = 256 * 1024
@@ -180,12 +182,14 @@ class StorageTap:
 
 
 @contextmanager
-def tapped_storage(state_dir: Path) -> Iterator[StorageTap]:
+def tapped_storage(gateway: Gateway) -> Iterator[StorageTap]:
     """Yield a tap in front of the storage of a running gateway; it dials once per connection."""
-    path = state_dir / "run" / "storage" / SOCKET_NAME
+    path = gateway.state_dir / "run" / "storage" / SOCKET_NAME
     tap = StorageTap(path, path.with_name("real.sock"))
     tap.open()
     try:
+        # The connections that a container has kept from before would pass it by.
+        kill_containers(gateway.process.pid)
         yield tap
     finally:
         tap.close()

@@ -6,17 +6,14 @@ cells say themselves how far they are.
 
 from __future__ import annotations
 
-import os
-import select
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from tests.integration.driver import Execution, Gateway, NotebookClient, a_gateway
+from tests.integration.processes import kill_containers
 from tests.integration.storage_tap import Phase, StorageTap, Trap, tapped_storage
-from tests.integration.test_life_cycle import arguments_of, descendants
 
 BEGIN = """
 import os, pathlib, random, signal, sys, time
@@ -74,14 +71,7 @@ class Crashing:
         return self.last, CHANGE.format(value=self.last, first=first, last=last)
 
     def kill_containers(self) -> None:
-        handles = []
-        for pid in descendants(self.gateway.process.pid):
-            if "--stage-2" in arguments_of(pid):
-                handles.append(os.pidfd_open(pid))
-                os.kill(pid, signal.SIGKILL)
-        for handle in handles:
-            assert select.select([handle], [], [], 10)[0]
-            os.close(handle)
+        kill_containers(self.gateway.process.pid)
 
     def has_committed(self) -> bool:
         return any(call.label == "PUT commit" for call in self.tap.accepted)
@@ -102,7 +92,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crashing]:
     config.write_text('[[environment]]\nid = "default"\npreload = []\n')
     with (
         a_gateway(folder / "state", "--config", str(config)) as gateway,
-        tapped_storage(gateway.state_dir) as tap,
+        tapped_storage(gateway) as tap,
     ):
         crashing = Crashing(gateway, gateway.session(), tap)
         crashing.client.execute(BEGIN)

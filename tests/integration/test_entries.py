@@ -25,6 +25,9 @@ CELLS = (
 
 def events_of(gateway: Gateway, kernel_id: str) -> list[dict[str, Any]]:
     found = []
+    # Answered once what has just been said is written.
+    head = gateway.rest("GET", f"/api/kernels/{kernel_id}/trail/head")
+    assert head.ok, head.text
     for stored in journal_of(gateway, kernel_id):
         entry = json.loads(base64.b64decode(json.loads(stored)["payload"]))
         found.append({"type": entry["type"], **entry["event"]})

@@ -95,7 +95,7 @@ def test_a_killed_gateways_cell_is_told_truthfully_by_the_next(
     tmp_path: Path, has_committed: bool
 ) -> None:
     state = tmp_path / "state"
-    with a_gateway(state) as first, tapped_storage(state) as tap:
+    with a_gateway(state) as first, tapped_storage(first) as tap:
         client = first.session()
         client.execute("x = 1")
         if has_committed:

@@ -12,24 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.driver import COMMAND, Gateway, NotebookClient, a_gateway
-
-
-def descendants(pid: int) -> set[int]:
-    """Return the processes below ``pid``."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (entry / "stat").read_text()
-        except OSError:
-            continue
-        children.setdefault(int(stat.rsplit(")", 1)[1].split()[1]), []).append(int(entry.name))
-    found: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        for child in children.get(waiting.pop(), []):
-            found.add(child)
-            waiting.append(child)
-    return found
+from tests.integration.processes import arguments_of, descendants
 
 
 def test_a_second_start_finds_kernels_files_and_variables_again(tmp_path: Path) -> None:
@@ -299,14 +282,6 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
-
-
-def arguments_of(pid: int) -> list[str]:
-    """Return the arguments of a process, empty where it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-    except OSError:
-        return []
 
 
 def _wait_for_end(pid: int) -> None:

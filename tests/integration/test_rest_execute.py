@@ -184,7 +184,7 @@ def test_a_cell_runs_once_though_the_gateway_is_killed_and_the_client_asks_again
         code += "; open('began', 'w').close(); import time; time.sleep(600)"
     asked: Future[list[Any]]
     with ExitStack() as stack, ThreadPoolExecutor() as pool:
-        with a_gateway(state, *options) as first, tapped_storage(state) as tap:
+        with a_gateway(state, *options) as first, tapped_storage(first) as tap:
             client = stack.enter_context(ClientGateway(first.url, "t"))
             kernel = client.start_kernel()
             kernel.execute("runs = 0", idempotency_key="before").raise_for_error()
