@@ -15,13 +15,13 @@ RULES: tuple[tuple[str, str, str], ...] = (
     # %timeit, %time: how long it took.
     (
         "%timeit",
-        r"[\d.]+ (?:ns|[µμ]s|ms|s) ± [\d.]+ (?:ns|[µμ]s|ms|s) per loop \(mean ± std\. dev\. of "
+        r"[\d.e+]+ (?:ns|[µμ]s|ms|s) ± [\d.e+]+ (?:ns|[µμ]s|ms|s) per loop \(mean ± std\. dev\. of "
         r"\d+ runs?, [\d,]+ loops? each\)",
         "TIMEIT",
     ),
     (
         "%time",
-        r"(CPU times: |Wall time: |user |sys: |total: )[\d.]+ (?:ns|[µμ]s|ms|s|min)[\d. ms]*",
+        r"(CPU times: |Wall time: |user |sys: |total: )[\d.e+]+ (?:ns|[µμ]s|ms|s|min)[\d. ms]*",
         r"\1TIME",
     ),
     # A progress bar is drawn again as often as time permits; what counts is what is seen at last.
