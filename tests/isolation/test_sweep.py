@@ -27,8 +27,15 @@ for _ in range(10):
 """
 BOMB = """
 import resource
-resource.setrlimit(resource.RLIMIT_NPROC, (100, 100))
-if os.fork() == 0:
+# The processes of other containers count, where these are of the same user.
+for limit in range(100, 4000, 100):
+    resource.setrlimit(resource.RLIMIT_NPROC, (limit, 4000))
+    try:
+        child = os.fork()
+    except OSError:
+        continue
+    break
+if child == 0:
     while True:
         try:
             os.fork()
