@@ -67,6 +67,7 @@ class CellRecorder:
         now: the time, aware.
         sealer: signs entries; None = they are not signed.
         keeping: how entries are kept.
+        index_pause_s: so long after a cell its journal is indexed; None = by searches only.
 
     Attributes:
         sealer: as it was given.
@@ -81,7 +82,7 @@ class CellRecorder:
         now: Callable[[], datetime],
         sealer: Sealer | None = None,
         keeping: Keeping | None = None,
-        indexing: Indexing | None = None,
+        index_pause_s: float | None = None,
     ) -> None:
         self._store = store
         self._bucket = bucket
@@ -96,7 +97,7 @@ class CellRecorder:
         self._file_lists = FileLists(self._references, self._keeping.redactor)
         self._watch = Watch()
         self.watchers: list[Callable[[FinishedCell], object]] = []
-        self.indexing = indexing or Indexing(TrailIndex(store, bucket), pause_s=None)
+        self.indexing = Indexing(TrailIndex(store, bucket), pause_s=index_pause_s)
 
     def journal(self, kernel_id: str, *, is_new: bool = False) -> Journal:
         """Return the journal of a kernel; ``is_new``: nobody has written to it."""

@@ -10,9 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
-from kernel_gateway.audit.indexing import Indexing
 from kernel_gateway.audit.keeping import Keeping
-from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.run import Dispatcher, DispatchSettings
 from kernel_gateway.environments.environment import Environment
@@ -130,14 +128,7 @@ class KernelRegistry:
             ),
             manifests=ManifestCache(max_bytes=settings.manifest_bytes),
             history=InputHistory(max_characters=settings.history_characters),
-            recorder=CellRecorder(
-                store,
-                stack.records,
-                now,
-                sealer,
-                keeping,
-                Indexing(TrailIndex(store, stack.records), pause_s=index_pause_s),
-            ),
+            recorder=CellRecorder(store, stack.records, now, sealer, keeping, index_pause_s),
             settings=settings,
             now=now,
             pythons=pythons or {},
