@@ -80,7 +80,9 @@ def attachments(cell: Cell) -> list[bytes]:
         return []
     riding = [cell.container.packages.stored]
     inputs, leaves = inputs_of(cell), _leaves(cell)
-    if inputs is not None and not inputs.as_committed:
+    # What another kernel's cell committed stands beside that kernel's journal.
+    is_fork = cell.invocation.parent_kernel_id is not None
+    if inputs is not None and (is_fork or not inputs.as_committed):
         riding.append(inputs.stored)
     if leaves is not None and (inputs is None or leaves != inputs.stored):
         riding.append(leaves)

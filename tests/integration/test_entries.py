@@ -80,7 +80,11 @@ def test_a_fork_goes_on_with_the_numbers_of_its_source(gateway: Gateway) -> None
 
 def test_an_entry_says_where_a_cell_ran_with_what_and_as_whom(gateway: Gateway) -> None:
     client = gateway.session(env={"LAMBDA_KERNEL_WORKSPACE": "entries"})
-    client.execute("open('in.txt', 'w').write('hello')")
+    # Long enough for its memory to be sampled.
+    client.execute(
+        "import time; held = bytearray(20_000_000); time.sleep(0.3); del held\n"
+        "open('in.txt', 'w').write('hello')"
+    )
     client.execute("open('in.txt').read()")
     client.close()
 
@@ -136,3 +140,12 @@ def test_files_that_came_from_elsewhere_are_inputs_and_many_are_an_object(
     assert left["count"] == found["count"] == 211
     assert left["blob"] == found["blob"] == found["digest"]
     assert len(json.loads(blob(gateway, client.kernel_id, left["blob"]))["files"]) == 211
+
+    fork = gateway.session(
+        env={"LAMBDA_KERNEL_WORKSPACE": "entries-2", "LAMBDA_KERNEL_FROM": client.kernel_id}
+    )
+    fork.execute("1")
+    fork.close()
+    (end,) = [e for e in events_of(gateway, fork.kernel_id) if e["type"] == "cell_finished"]
+    assert end["handler"]["inputs"]["blob"] == left["blob"]
+    assert blob(gateway, fork.kernel_id, left["blob"])
