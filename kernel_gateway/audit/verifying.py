@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from securesystemslib.signer import Key
 
@@ -254,13 +255,17 @@ def _check_view(cells: Sequence[TrailCell], held: Sequence[_Held], report: Repor
             if cell.kind != "markdown" and not cell.envelopes:
                 report.add("inserted", cell.number, f"a {cell.kind} cell without an entry")
             continue
-        if any(not belongs(e, entries[:n]) for n, e in enumerate(entries) if n):
+        if any(not belongs(e, entries[0], last) for last, e in pairwise(entries)):
             report.add("moved", cell.number, "entries of several cells stand in one")
-        elif belongs(entries[0], before) and entries[0].number == before[-1].number + 1:
+        elif before and _goes_on(entries[0], before):
             report.add("moved", cell.number, "an entry of the cell before it stands here")
         _check_cell(cell, entries, removals, report)
         _note_absent(cell, entries, report)
         before = entries
+
+
+def _goes_on(entry: Entry, before: Sequence[Entry]) -> bool:
+    return entry.number == before[-1].number + 1 and belongs(entry, before[0], before[-1])
 
 
 def _removals(held: Sequence[_Held], report: Report) -> dict[str, ContentRemoved]:
