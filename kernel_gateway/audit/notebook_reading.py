@@ -34,6 +34,7 @@ class TrailCell:
         salt: of the digests of its outputs, "" for none.
         is_missing: it says that its outputs were not there when the trail was made.
         absent: digests of other objects of which it says the same.
+        claimed_status: how it says that it ended, unchecked; None where it does not say.
     """
 
     number: int
@@ -43,6 +44,7 @@ class TrailCell:
     salt: str = ""
     is_missing: bool = False
     absent: frozenset[str] = frozenset()
+    claimed_status: object = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +54,13 @@ class TrailFile:
     Attributes:
         cells: in the order of the file.
         claimed_count: how many entries the file says it has, None where it does not say.
+        claimed_kernel, claimed_head: whose it says it is, and the digest of the last; unchecked.
     """
 
     cells: Sequence[TrailCell]
     claimed_count: int | None
+    claimed_kernel: object = None
+    claimed_head: object = None
 
 
 def read_trail(data: bytes) -> TrailFile:
@@ -88,7 +93,12 @@ def read_trail(data: bytes) -> TrailFile:
     if not isinstance(trail, dict) and not any(cell.envelopes for cell in cells):
         raise NotATrail("is a notebook, but no trail: it has no entries of a journal")
     claimed = trail.get("entries") if isinstance(trail, dict) else None
-    return TrailFile(cells=cells, claimed_count=claimed if type(claimed) is int else None)
+    return TrailFile(
+        cells=cells,
+        claimed_count=claimed if type(claimed) is int else None,
+        claimed_kernel=_in(trail, "kernel_id"),
+        claimed_head=_in(trail, "head"),
+    )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -104,6 +114,7 @@ def _cell(number: int, cell: object) -> TrailCell:
     audit = _in(cell, "metadata", "lambda_kernel", "audit")
     entries, salt = _in(audit, "entries"), _in(audit, "salt")
     absent = _in(audit, "absent")
+    status = _in(cell, "metadata", "lambda_kernel", "status")
     return TrailCell(
         number=number,
         kind=cell["cell_type"],
@@ -114,6 +125,7 @@ def _cell(number: int, cell: object) -> TrailCell:
         absent=frozenset(
             each for each in (absent if isinstance(absent, list) else ()) if isinstance(each, str)
         ),
+        claimed_status=status,
     )
 
 

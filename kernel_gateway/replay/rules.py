@@ -112,8 +112,8 @@ class Rules:
         rules = cls().with_file("rules.toml", own)
         for path in paths:
             try:
-                if not path.is_file():
-                    raise ConfigError(f"{path}: there is no such file")
+                if path.exists() and not path.is_file():
+                    raise ConfigError(f"{path}: is no file")
                 with path.open("rb") as file:
                     data = file.read(MAX_FILE_BYTES + 1)
             except OSError as problem:
