@@ -15,22 +15,23 @@ BEGIN = """\
 # What can be done to a trail, and what verification says
 
 Made of the rows of [test_tampering.py](test_tampering.py) and
-[test_tampered_journals.py](../../functional/kernels/test_tampered_journals.py), each of which is a test.
+[test_tampered_journals.py](../../functional/kernels/test_tampered_journals.py).
+Each row is a test.
 """
 BUCKET = """
 ## Changed in the bucket
 
-`trail verify KERNEL`, `trail export`, `replay`, `cells` and connections refuse the journal and name the entry: {names}.
+Whatever reads the journal refuses it and names the entry: {names}.
 
-Not detectable there: the newest entries deleted in the bucket, where no gateway that wrote them still runs and nobody has
-exported them before. An export of before shows it (`verify FILE --journal`: `truncated-journal`), and Object Lock keeps them.
-The rendered `trail.ipynb`, the index for searches and tombstones stand in the same bucket: who can change the one can
-change the others.
+Not detectable there: the newest entries deleted in the bucket, where no gateway that wrote them
+still runs and nobody has exported them before. An export of before shows it (`trail verify FILE
+--journal` says `truncated-journal`), and Object Lock keeps them. The rendered `trail.ipynb` and the
+index for searches stand in the same bucket: who can change the one can change the others.
 """
 END = """
-Everything that is signed is proven as far as the key is secret: who has the gateway's private key, and the bucket, can
-write another history (with KMS the key never leaves it). That the gateway itself writes what is true is its word; what came
-from untrusted code (`child` fields, outputs) is proven to have been said, not to be true.
+What is signed is proven as far as the key is secret: who has the gateway's private key and the bucket
+can write another history (in KMS the key stays). That the gateway writes what is true is its word;
+what came from untrusted code (outputs) is proven to have been said, not to be true.
 """
 
 
