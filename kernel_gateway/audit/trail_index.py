@@ -121,7 +121,7 @@ class TrailIndex:
     async def owners(self, kernel_id: str) -> frozenset[Owner | None]:
         """Return whose cells a journal holds; None for cells of which no entry says it.
 
-        The first of them is asked of the journal itself: an index that lies gives it to nobody else.
+        The first is asked of the journal itself: an index that lies gives it to nobody else.
 
         Raises:
             StorageError: S3 does not answer.

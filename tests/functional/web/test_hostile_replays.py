@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import resource
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -129,7 +130,7 @@ async def test_a_full_disk_is_said_to_be_one_and_an_older_trail_stays(
         await asyncio.to_thread(export, gateway.endpoint(), kernel_id, path, with_blobs=False)
 
     assert path.read_text() == "older"
-    assert list(tmp_path.iterdir()) == [path]
+    assert await asyncio.to_thread(os.listdir, tmp_path) == ["trail.ipynb"]
 
 
 OPTIONS = Namespace(

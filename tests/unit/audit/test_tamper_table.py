@@ -29,9 +29,9 @@ still runs and nobody has exported them before. An export of before shows it (`t
 index for searches stand in the same bucket: who can change the one can change the others.
 """
 END = """
-What is signed is proven as far as the key is secret: who has the gateway's private key and the bucket
-can write another history (in KMS the key stays). That the gateway writes what is true is its word;
-what came from untrusted code (outputs) is proven to have been said, not to be true.
+What is signed is proven as far as the key is secret: who has the gateway's private key and the
+bucket can write another history (in KMS the key stays). That the gateway writes what is true is its
+word; what came from untrusted code (outputs) is proven to have been said, not to be true.
 """
 
 
