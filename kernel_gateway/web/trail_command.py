@@ -98,7 +98,12 @@ def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool
     client = RestClient(endpoint, timeout_s=LONG_S)
     try:
         _download(client, f"{_trail(kernel_id)}.ipynb", output)
-        read = read_trail(bounded(output))
+        try:
+            read = read_trail(bounded(output))
+        except NotATrail as problem:
+            if with_blobs:
+                raise
+            return f"wrote {output}, which cannot be verified as a file: it {problem}"
         count = _fetch_blobs(client, kernel_id, read, output.parent) if with_blobs else 0
     except OSError as problem:
         raise ConfigError(f"{output}: {problem.strerror}") from problem

@@ -347,6 +347,7 @@ HOSTILE = {
     "a key twice": b'{"cells": [], "cells": [], "nbformat": 4}',
     "many values": b'{"cells": [' + b"0," * 8_000_001 + b"0]}",
     "many objects": b'{"cells": [' + b"{}," * 5_000_001 + b"0]}",
+    "large in memory": "\U0001f600".encode() + b" " * (128 << 20),
     "large": b" " * ((256 << 20) + 1),
 }
 
