@@ -23,6 +23,7 @@ from urllib.parse import quote
 from kernel_gateway.errors import BadRequest, ConfigError, GatewayError
 from kernel_gateway.settings_command_line import BAD_INPUT, PROGRAM, parse
 from kernel_gateway.settings_logging import set_up_logging
+from kernel_gateway.terminal import harmless
 
 if TYPE_CHECKING:
     from kernel_gateway.app import Gateway
@@ -196,6 +197,8 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
     from kernel_gateway.web import trail_command as trails
 
     rules = Rules.load(options.rules)
+    if options.report is not None:
+        replays.check_report(options.report)
     file = Path(options.trail)
     is_file = trails.is_file(file)
     keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
@@ -220,9 +223,14 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
                 raise
             _say(str(problem))
             return replays.COULD_NOT_RUN
-    if options.report is not None:
-        replays.write_report(options.report, found, rules, report)
+    # First of all: a full disk must not lose what came of it.
     print(replays.as_json(found) if options.json else replays.shown(found))  # noqa: T201
+    if options.report is not None:
+        try:
+            replays.write_report(options.report, found, rules, report)
+        except ConfigError as problem:
+            _say(f"there is no report: {problem}")
+            return replays.COULD_NOT_RUN
     return replays.exit_code(found.standings, options.fail_on)
 
 
@@ -372,7 +380,8 @@ def _refuse_foreign_package() -> None:
 
 
 def _say(text: str) -> None:
-    print(f"{PROGRAM}: {text}", file=sys.stderr)  # noqa: T201
+    # Much of what is said quotes names of a trail, or of a gateway that is not ours.
+    print(f"{PROGRAM}: {harmless(text)}", file=sys.stderr)  # noqa: T201
 
 
 _COMMANDS = {

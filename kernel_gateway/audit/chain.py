@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -341,15 +341,20 @@ def incomplete(entries: Iterable[Entry]) -> list[CellStarted]:
     return list(open_cells.values())
 
 
-def belongs(entry: Entry, group: Sequence[Entry]) -> bool:
-    """Return whether an entry is about the cell (or comm message) that ``group`` begins with."""
-    event = entry.event
+def belongs(entry: Entry, first: Entry, last: Entry) -> bool:
+    """Return whether an entry goes on with a cell (or comm message), of which some are known.
+
+    Args:
+        entry: the one in question.
+        first: of those that are known, which may be many: one for each interrupt.
+        last: of the same.
+    """
+    started, event = first.event, entry.event
     return (
-        bool(group)
-        and isinstance(first := group[0].event, CellStarted)
+        isinstance(started, CellStarted)
         and isinstance(event, CellFinished | CellInterrupted)
-        and event.request_id == first.request_id
-        and not isinstance(group[-1].event, CellFinished)
+        and event.request_id == started.request_id
+        and not isinstance(last.event, CellFinished)
     )
 
 

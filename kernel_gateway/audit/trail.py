@@ -115,7 +115,7 @@ async def groups(journal: Journal, last_number: int) -> AsyncGenerator[list[Sign
     group: list[SignedEntry] = []
     async with aclosing(_read_ahead(journal, last_number)) as entries:
         async for signed in entries:
-            if group and not belongs(signed.entry, [each.entry for each in group]):
+            if group and not belongs(signed.entry, group[0].entry, group[-1].entry):
                 yield group
                 group = []
             group.append(signed)

@@ -15,8 +15,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import count
 
-from kernel_gateway.audit.chain import Entry
+from kernel_gateway.audit.chain import CellStarted, Entry
 from kernel_gateway.audit.facts import Owner
 from kernel_gateway.audit.index_rows import Segment, StartRow
 from kernel_gateway.audit.journal import Journal, UnreadableJournal
@@ -120,16 +121,30 @@ class TrailIndex:
     async def owners(self, kernel_id: str) -> frozenset[Owner | None]:
         """Return whose cells a journal holds; None for cells of which no entry says it.
 
+        The first is asked of the journal itself: an index that lies gives it to nobody else.
+
         Raises:
             StorageError: S3 does not answer.
         """
         listed = await self._listed(keys.trail_index_prefix(kernel_id))
         segments = await self._segments(kernel_id, listed[kernel_id], None)
-        return frozenset(
+        indexed = frozenset(
             None if row.user is None else Owner(user=row.user, agent=row.agent)
             for segment in segments
             for row in segment.starts
         )
+        return indexed | await self._first_owner(kernel_id)
+
+    async def _first_owner(self, kernel_id: str) -> frozenset[Owner | None]:
+        journal = Journal(self._store, self._bucket, kernel_id, is_new=False)
+        for number in count(1):
+            entry = await _entry(journal, number)
+            if entry is None:
+                break
+            if isinstance(entry.event, CellStarted):
+                known = entry.event.gateway
+                return frozenset([None if known is None else known.session.owner])
+        return frozenset()
 
     async def rebuild(self) -> Rebuilt:
         """Make the index anew from the journals alone (raises StorageError)."""

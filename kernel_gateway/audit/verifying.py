@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from securesystemslib.signer import Key
 
@@ -125,16 +126,26 @@ def verify(trail: TrailFile, keys: Mapping[str, Key]) -> Report:
         report.incomplete = incomplete(ours)
     else:
         _check_view(trail.cells, [], report)
-    if trail.claimed_count is not None and report.head_number < trail.claimed_count:
-        report.add(
-            "truncated",
-            None,
-            f"the file says that it has {trail.claimed_count} entries, the last here is "
-            f"{report.head_number}",
-        )
+    _check_claims(trail, report)
     # The first bad cell is what is wanted; what follows from it comes later.
     report.problems.sort(key=lambda problem: (problem.cell is None, problem.cell or 0))
     return report
+
+
+def _check_claims(trail: TrailFile, report: Report) -> None:
+    """Note what the file says of itself as a whole, and its entries do not."""
+    count = trail.claimed_count
+    if count is not None and report.head_number < count:
+        report.add(
+            "truncated",
+            None,
+            f"the file says that it has {count} entries, the last here is {report.head_number}",
+        )
+    if trail.claimed_kernel not in (None, report.kernel_id):
+        report.add("foreign", None, "the file says that it is of another kernel than its entries")
+    is_end = count == report.head_number
+    if is_end and trail.claimed_head not in (None, report.head_digest):
+        report.add("replaced", None, "the file says that its last entry is another one")
 
 
 def compare_with_journal(report: Report, number: int, digest: str) -> None:
@@ -254,13 +265,17 @@ def _check_view(cells: Sequence[TrailCell], held: Sequence[_Held], report: Repor
             if cell.kind != "markdown" and not cell.envelopes:
                 report.add("inserted", cell.number, f"a {cell.kind} cell without an entry")
             continue
-        if any(not belongs(e, entries[:n]) for n, e in enumerate(entries) if n):
+        if any(not belongs(e, entries[0], last) for last, e in pairwise(entries)):
             report.add("moved", cell.number, "entries of several cells stand in one")
-        elif belongs(entries[0], before) and entries[0].number == before[-1].number + 1:
+        elif before and _goes_on(entries[0], before):
             report.add("moved", cell.number, "an entry of the cell before it stands here")
         _check_cell(cell, entries, removals, report)
         _note_absent(cell, entries, report)
         before = entries
+
+
+def _goes_on(entry: Entry, before: Sequence[Entry]) -> bool:
+    return entry.number == before[-1].number + 1 and belongs(entry, before[0], before[-1])
 
 
 def _removals(held: Sequence[_Held], report: Report) -> dict[str, ContentRemoved]:
@@ -305,6 +320,9 @@ def _check_cell(
     if cell.data.get("execution_count") != started.execution_count:
         report.add("count-changed", cell.number, f"it ran as [{started.execution_count}]")
     finished = entries[-1].event
+    status = finished.status if isinstance(finished, CellFinished) else "incomplete"
+    if cell.claimed_status not in (None, status):
+        report.add("status-changed", cell.number, f"it ended as {status}, the file says otherwise")
     kept = finished.outputs if isinstance(finished, CellFinished) else Outputs(view=())
     removal = removals.get(kept.blob or "")
     if removal is not None and not cell.data.get("outputs"):

@@ -7,7 +7,6 @@ outputs with each cell's verdict.
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from kernel_gateway.replay.report_json import report_json
 from kernel_gateway.replay.report_notebook import notebook_of
 from kernel_gateway.replay.rules import Rules
 from kernel_gateway.replay.verdicts import Standing, Verdict
+from kernel_gateway.whole_files import write_together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +93,14 @@ class Report:
 def write(folder: Path, report: Report) -> None:
     """Write ``report.json``, ``report.html`` and ``replay.ipynb`` into a folder, made if need be.
 
-    Each file is there whole or not at all.
+    An older report stays as it is until all of this one is written.
+
+    Raises:
+        ConfigError: they cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "report.json", json.dumps(report_json(report), indent=2))
-    _write(folder / "report.html", html_page(report))
-    _write(folder / "replay.ipynb", nbformat.writes(notebook_of(report)))
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    texts = {
+        "report.json": json.dumps(report_json(report), indent=2),
+        "report.html": html_page(report),
+        "replay.ipynb": nbformat.writes(notebook_of(report)),
+    }
+    write_together(folder, {name: text.encode("utf-8") for name, text in texts.items()})

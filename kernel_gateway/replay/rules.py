@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from kernel_gateway.replay.tolerance import Floats
 
 MAX_TEXT_BYTES = 2_000_000
 """Rules are not applied to a longer text: it is the same, or it differs."""
+MAX_MATCHES = 50_000
+"""A rule replaces so many in one text; each takes some 20 µs. What comes later differs, or not."""
 MAX_FILE_BYTES = 1 << 20
 _FIELDS = frozenset({"name", "pattern", "replacement", "in", "why", "example"})
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -56,14 +59,17 @@ class Rule:
         pieces: list[bytes] = []
         found: list[bytes] = []
         end = 0
-        for match in self.pattern.finditer(text):
-            pieces += text[end : match.start()], self._instead_of(match)
-            found.append(match.group())
-            end = match.end()
+        for match in islice(self.pattern.finditer(text), MAX_MATCHES):
+            begin, match_end = match.span()
+            pieces += text[end:begin], self._instead_of(match)
+            found.append(text[begin:match_end])
+            end = match_end
         pieces.append(text[end:])
         return b"".join(pieces), found
 
     def _instead_of(self, match: re2._Match) -> bytes:
+        if b"\\" not in self.replacement:
+            return self.replacement
         return _GROUP.sub(lambda group: match.group(int(group[1])) or b"", self.replacement)
 
 
@@ -106,6 +112,8 @@ class Rules:
         rules = cls().with_file("rules.toml", own)
         for path in paths:
             try:
+                if path.exists() and not path.is_file():
+                    raise ConfigError(f"{path}: is no file")
                 with path.open("rb") as file:
                     data = file.read(MAX_FILE_BYTES + 1)
             except OSError as problem:

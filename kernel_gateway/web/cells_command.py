@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from kernel_gateway.client.endpoint import Endpoint
+from kernel_gateway.terminal import harmless
 from kernel_gateway.web.rest_client import RestClient
-
-_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
-"""What moves a terminal's cursor, colours it, or tells it something."""
 
 
 def kernels(endpoint: Endpoint, *, as_json: bool) -> str:
@@ -62,14 +59,3 @@ def _text(output: Mapping[str, Any]) -> str:
     data = output["data"]
     text = data.get("text/plain")
     return text if isinstance(text, str) else f"({', '.join(data)})"
-
-
-def harmless_lines(lines: Iterable[str]) -> str:
-    """Return lines that quote untrusted code, none of which it can make two of."""
-    return harmless("\n".join(re.sub(r"\s", " ", line) for line in lines))
-
-
-def harmless(text: str) -> str:
-    """Return text of untrusted code without what a terminal would obey or not show."""
-    plain = _SEQUENCE.sub("", text)
-    return "".join(char for char in plain if char in "\n\t" or char.isprintable())

@@ -26,11 +26,12 @@ from kernel_gateway.replay.report import ComparedCell, TrailIdentity
 from kernel_gateway.replay.rules import Rules
 from kernel_gateway.replay.verdicts import NOT_RUN, Standing, Verdict
 from kernel_gateway.replay.wire import pair_from_dict
-from kernel_gateway.web.cells_command import harmless, harmless_lines
+from kernel_gateway.terminal import harmless, harmless_lines
 from kernel_gateway.web.progress import CellProgress
 from kernel_gateway.web.rest_client import RestClient
 from kernel_gateway.web.trail_command import bounded, verified_file
 from kernel_gateway.web.trail_command import shown as verification_shown
+from kernel_gateway.whole_files import check_folder
 from lambda_kernel.contract.schema import encode
 
 OK, DIFFERENT, COULD_NOT_RUN, NOTHING = 0, 1, 4, 5
@@ -109,7 +110,7 @@ def replay(
         rules: what may differ.
 
     Raises:
-        ReplayEnded: the gateway's journal says otherwise.
+        ReplayEnded: the gateway's journal says otherwise, or nobody says whose the file is.
         BadRequest: the request is wrong.
         ApiError: the gateway refused, or could not go on.
     """
@@ -119,12 +120,23 @@ def replay(
         try:
             return _replay(endpoint, body, rules, keeps_outputs=keeps_outputs)
         except NoSuchThing:
+            _refuse_unsigned(report)
             sent = {**body, "trail": _payloads(file)}
             return _replay(endpoint, sent, rules, keeps_outputs=keeps_outputs)
     except Conflict as problem:
         raise ReplayEnded(f"nothing was run: {problem}", TAMPERED) from problem
     except BadInput as problem:
         raise BadRequest(str(problem)) from problem
+
+
+def _refuse_unsigned(report: Report) -> None:
+    """Refuse a file that nobody has signed where no journal says the same (raises ReplayEnded)."""
+    if report.unsigned_count:
+        raise ReplayEnded(
+            f"nothing was run: {report.unsigned_count} entries are not signed, and this gateway "
+            "has no journal of that kernel: anybody can have made them",
+            COULD_NOT_RUN,
+        )
 
 
 def _body_of(options: argparse.Namespace, report: Report) -> dict[str, Any]:
@@ -218,6 +230,11 @@ def as_json(found: Replayed) -> str:
         for cell in found.cells
     ]
     return json.dumps({**found.model, "kernels": found.kernel_ids, "cells": cells}, indent=2)
+
+
+def check_report(folder: Path) -> None:
+    """Make sure, before anything is run, that a report can be written (raises ConfigError)."""
+    check_folder(folder, is_made=True)
 
 
 def write_report(folder: Path, found: Replayed, rules: Rules, proven: Report) -> None:

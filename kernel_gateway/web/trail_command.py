@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -38,12 +37,14 @@ from kernel_gateway.audit.verifying import (
 from kernel_gateway.audit.view import BLOB_FOLDER, blob_reference
 from kernel_gateway.client.endpoint import ApiError, Endpoint
 from kernel_gateway.errors import BadRequest, ConfigError
-from kernel_gateway.web.cells_command import harmless_lines
+from kernel_gateway.terminal import harmless_lines
 from kernel_gateway.web.rest_client import RestClient
+from kernel_gateway.whole_files import check_replaceable, replacing
 from lambda_kernel.contract.schema import InvalidField
 
 LONG_S = 3600.0
 SHOWN_PROBLEMS = 20
+MAX_KEYS_BYTES = 1 << 20
 DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -52,16 +53,19 @@ def prepared_export(options: argparse.Namespace) -> Callable[[Endpoint], str]:
 
     Raises:
         BadRequest: options do not go together.
+        ConfigError: the file cannot be written.
     """
     kernel_id: str = options.kernel
     if options.format == "ipynb":
         if options.sign:
             raise BadRequest("--sign: a notebook holds signed entries; it is for --format intoto")
         output = options.output or Path(f"{kernel_id}.ipynb")
+        check_replaceable(output)
         return partial(export, kernel_id=kernel_id, output=output, with_blobs=options.with_blobs)
     if options.with_blobs:
         raise BadRequest("--with-blobs: statements name outputs by digest; it is for notebooks")
     output = options.output or Path(f"{kernel_id}.intoto.jsonl")
+    check_replaceable(output)
     return partial(export_statements, kernel_id=kernel_id, output=output, is_signed=options.sign)
 
 
@@ -74,10 +78,7 @@ def export_statements(endpoint: Endpoint, kernel_id: str, output: Path, *, is_si
     """
     client = RestClient(endpoint, timeout_s=LONG_S)
     signed = "?signed=true" if is_signed else ""
-    try:
-        _download(client, f"{_trail(kernel_id)}.intoto.jsonl{signed}", output)
-    except OSError as problem:
-        raise ConfigError(f"{output}: {problem.strerror}") from problem
+    _download(client, f"{_trail(kernel_id)}.intoto.jsonl{signed}", output)
     return f"wrote {output}"
 
 
@@ -97,7 +98,12 @@ def export(endpoint: Endpoint, kernel_id: str, output: Path, *, with_blobs: bool
     client = RestClient(endpoint, timeout_s=LONG_S)
     try:
         _download(client, f"{_trail(kernel_id)}.ipynb", output)
-        read = read_trail(bounded(output))
+        try:
+            read = read_trail(bounded(output))
+        except NotATrail as problem:
+            if with_blobs:
+                raise
+            return f"wrote {output}, which cannot be verified as a file: it {problem}"
         count = _fetch_blobs(client, kernel_id, read, output.parent) if with_blobs else 0
     except OSError as problem:
         raise ConfigError(f"{output}: {problem.strerror}") from problem
@@ -137,9 +143,12 @@ def is_file(path: Path) -> bool:
     Raises:
         ConfigError: a file is meant, and there is none.
     """
-    if path.is_file():
-        return True
-    if path.suffix == ".ipynb":
+    try:
+        if path.is_file():
+            return True
+    except OSError as problem:
+        raise ConfigError(f"{str(path)[:200]}: {problem.strerror}") from problem
+    if path.suffix == ".ipynb" or path.exists():
         raise ConfigError(f"{path}: there is no such file")
     return False
 
@@ -175,14 +184,25 @@ def trusted_keys(keys_file: Path | None, state_dir: Path) -> Mapping[str, Key]:
         found: Mapping[str, Key] = KeyFolder(state_dir).keys()
         where = f"{state_dir}/keys holds no key; give the gateway's with --keys FILE"
     else:
-        try:
-            found = imported(keys_file.read_text(encoding="utf-8"), str(keys_file))
-        except (OSError, UnicodeDecodeError) as problem:
-            raise ConfigError(f"--keys {keys_file}: {problem}") from problem
+        found = imported(_key_text(keys_file), str(keys_file))
         where = f"--keys {keys_file}: there is no key in it"
     if not found:
         raise ConfigError(where)
     return found
+
+
+def _key_text(file: Path) -> str:
+    try:
+        if not file.is_file():
+            # A FIFO that nobody writes to would be waited for without end.
+            raise ConfigError(f"--keys {file}: there is no such file")
+        with file.open("rb") as opened:
+            data = opened.read(MAX_KEYS_BYTES + 1)
+        if len(data) > MAX_KEYS_BYTES:
+            raise ConfigError(f"--keys {file}: is larger than the {MAX_KEYS_BYTES:,} that are read")
+        return data.decode("utf-8")
+    except (OSError, ValueError) as problem:
+        raise ConfigError(f"--keys {file}: {problem}") from problem
 
 
 def shown(report: Report) -> str:
@@ -258,19 +278,18 @@ def keys_text(state_dir: Path, *, rotate: bool) -> str:
 
 def _download(client: RestClient, path: str, output: Path) -> str:
     """Write what the gateway answers to a file, all at once, and return its SHA-256."""
-    draft = output.with_name(f".{output.name}.{uuid.uuid4().hex}")
     digest = hashlib.sha256()
-    try:
-        with draft.open("xb") as file:
-            client.download(path, lambda block: _take(block, file, digest))
-        draft.replace(output)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(output) as file:
+        client.download(path, lambda block: _take(block, file, output, digest))
     return digest.hexdigest()
 
 
-def _take(block: bytes, file: BinaryIO, digest: hashlib._Hash) -> None:
-    file.write(block)
+def _take(block: bytes, file: BinaryIO, output: Path, digest: hashlib._Hash) -> None:
+    try:
+        file.write(block)
+    except OSError as problem:
+        # Not to be taken for a problem of the connection.
+        raise ConfigError(f"{output}: cannot be written: {problem.strerror}") from problem
     digest.update(block)
 
 
@@ -291,7 +310,8 @@ def _fetch_blobs(client: RestClient, kernel_id: str, trail: TrailFile, folder: P
 
 def _check_blobs(trail: TrailFile, folder: Path, report: Report) -> None:
     """Note blobs beside a trail that are not what was recorded; they need not be there."""
-    for number, digest in _blobs(trail.cells):
+    # Each once: a file of many entries would have a large blob read for each of them.
+    for digest, number in {digest: number for number, digest in _blobs(trail.cells)}.items():
         path = folder / blob_reference(digest)
         if path.is_file():
             with path.open("rb") as file:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from kernel_gateway.client.endpoint import Endpoint
-from kernel_gateway.web.cells_command import harmless
+from kernel_gateway.terminal import harmless
 from kernel_gateway.web.rest_client import RestClient
 
 LONG_S = 3600.0

@@ -335,3 +335,21 @@ def test_what_was_handed_on_once_is_not_handed_on_again(pair: tuple[Gateway, Gat
             timeout=30,
         )
         assert answer.status_code == 503
+
+
+def test_a_replay_may_be_asked_of_any_gateway(pair: tuple[Gateway, Gateway]) -> None:
+    client = pair[0].session()
+    client.execute("import random; x = random.random()")
+    client.execute("open('made.txt', 'w').write(str(x)); x")
+    head = [g.rest("GET", f"/api/kernels/{client.kernel_id}/trail/head").json() for g in pair]
+    assert head[0] == head[1]
+
+    for gateway in pair:
+        for mode in ("sequential", "pinned"):
+            body = {"kernel_id": client.kernel_id, "mode": mode}
+            answer = gateway.rest("POST", "/api/replays", json=body)
+            cells = answer.json()["cells"]
+            assert [cell["standing"] for cell in cells] == ["identical"] * 2
+            for replaying in answer.json()["kernels"]:
+                assert gateway.rest("GET", f"/api/kernels/{replaying}").status_code == 404
+    client.close()

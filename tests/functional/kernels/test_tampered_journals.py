@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +48,16 @@ def no_header(journal: Journal) -> None:
     journal[4] = json.dumps(data).encode()
 
 
+def of_another(journal: Journal) -> None:
+    data = json.loads(journal[3])
+    journal[3] = json.dumps(data | {"kernel_id": str(uuid.UUID(int=9))}).encode()
+
+
 CHANGES: dict[str, Change] = {
     "missing": lambda journal: journal.pop(2),
+    "the first one missing": lambda journal: journal.pop(1),
+    "all but the newest missing": lambda journal: [journal.pop(number) for number in (1, 2, 3)],
+    "another kernel's": of_another,
     "newest missing and a later one": renumber,
     "swapped": swap,
     "an older one once more": lambda journal: journal.update({4: journal[2]}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -22,6 +23,7 @@ from kernel_gateway.web.trail_command import (
     shown,
     verified_file,
 )
+from lambda_kernel.contract import keys
 from tests.functional.web.server import WebGateway
 from tests.functional.web.test_web_cells import ran
 
@@ -91,6 +93,27 @@ async def test_who_comes_to_an_id_of_anothers_kernel_sees_nothing_of_its_trail(
     assert answers["u1"].status == 404
     assert answers["root"].status == 200
     assert not [t for t in ("u1", "u10") if b"secret of u1" in answers[t].body]
+
+
+@pytest.mark.parametrize("what", ["trail.ipynb", "trail.intoto.jsonl", "trail/head"])
+async def test_an_index_that_lies_about_owners_opens_no_journal(
+    gateway: WebGateway, what: str
+) -> None:
+    theirs, _ = await ran(gateway, "secret of u1")
+    await gateway.rest("DELETE", f"/api/kernels/{theirs}")
+    await gateway.rest("GET", "/api/trails")
+    store, key = gateway.function.store, ("lkg-records", keys.trail_index_key(theirs, 0))
+    lying = json.loads(store.objects[key].partition(b"\n")[2])
+    lying["starts"][0] |= {"user": "u10", "caller_user": "u10"}
+    body = json.dumps(lying).encode()
+    await store.put(*key, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    (hit,) = (await gateway.rest("GET", "/api/trails", token="u10")).json["cells"]
+    assert hit["kernel_id"] == theirs
+
+    answer = await gateway.rest("GET", f"/api/kernels/{theirs}/{what}", token="u10")
+
+    assert answer.status == 404
+    assert (await gateway.rest("GET", f"/api/kernels/{theirs}/{what}", token="root")).status == 200
 
 
 @pytest.mark.parametrize("door", ["kernels", "sessions"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import struct
 import zlib
 from collections.abc import Callable
@@ -13,13 +14,16 @@ from typing import Any
 import nbformat
 import pytest
 
+from kernel_gateway.audit.chain import CellInterrupted
 from kernel_gateway.audit.journal import Journal, UnreadableJournal
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.audit.key_folder import KeyFolder
 from kernel_gateway.audit.notebook_reading import read_trail
 from kernel_gateway.audit.verifying import OK, TAMPERED, Report, verify
+from kernel_gateway.errors import ConfigError
 from kernel_gateway.objects import MemoryObjectStore
-from kernel_gateway.web.trail_command import shown, verified_file
+from kernel_gateway.replay.rules import Rules
+from kernel_gateway.web.trail_command import is_file, shown, trusted_keys, verified_file
 from tests.unit.audit.trails import EVENTS, KERNEL_ID, a_trail, message, ran, stream, trail_text
 
 LAUGHS = (
@@ -189,3 +193,49 @@ async def test_a_stored_output_that_was_exchanged_is_not_exported(
 
     with pytest.raises(UnreadableJournal, match="is not what was recorded"):
         await trail_text(journal)
+
+
+async def test_a_cell_with_any_number_of_interrupts_is_one_cell(
+    tmp_path: Path, keys: KeyFolder
+) -> None:
+    start, end = EVENTS[0], EVENTS[1]
+    interrupts = [CellInterrupted(request_id="r1")] * 500
+    trail = await a_trail(tmp_path, [start, *interrupts, end])
+
+    assert report_of(trail, keys).exit_code == OK
+    assert len([cell for cell in trail["cells"] if cell["cell_type"] == "code"]) == 1
+    entries = trail["cells"][1]["metadata"]["lambda_kernel"]["audit"]["entries"]
+    entries[250], entries[251] = entries[251], entries[250]
+    assert {each.kind for each in report_of(trail, keys).problems} >= {"reordered"}
+
+
+def a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, a_device])
+def test_what_is_no_file_is_neither_waited_for_nor_read(
+    make: Callable[[Path], object], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.ipynb"
+    make(path)
+    with pytest.raises(ConfigError, match="there is no such file"):
+        is_file(path)
+    with pytest.raises(ConfigError, match="there is no such file"):
+        trusted_keys(path, tmp_path)
+    with pytest.raises(ConfigError, match="is no file"):
+        Rules.load([path])
+
+
+def test_a_path_that_is_too_long_is_said_in_short() -> None:
+    with pytest.raises(ConfigError, match="too long") as refused:
+        is_file(Path("a" * 5000))
+    assert len(str(refused.value)) < 300
+
+
+def test_a_file_of_keys_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ConfigError, match="is larger than"):
+        trusted_keys(path, tmp_path)

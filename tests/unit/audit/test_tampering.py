@@ -127,6 +127,14 @@ DETECTED: dict[str, tuple[str, Callable[[Notebook], object]]] = {
     "code cell shown as Markdown": ("source-changed", set_in(first, "cell_type", "markdown")),
     "code cell shown as raw": ("source-changed", set_in(first, "cell_type", "raw")),
     "execution count edited": ("count-changed", set_in(first, "execution_count", 7)),
+    "status of a cell edited": ("status-changed", lambda nb: code(nb)[2]["metadata"][
+        "lambda_kernel"].update(status="ok")),
+    "status is no text": ("status-changed", lambda nb: code(nb)[2]["metadata"][
+        "lambda_kernel"].update(status=[])),
+    "the file said to be of another kernel": ("foreign", lambda nb: nb["metadata"][
+        "lambda_kernel"]["trail"].update(kernel_id=OTHER_ID)),
+    "the file's own digest of its end edited": ("replaced", lambda nb: nb["metadata"][
+        "lambda_kernel"]["trail"].update(head="0" * 64)),
     "output text edited": ("output-changed", set_in(output, "text", "three\n")),
     "output stream renamed": ("output-changed", set_in(output, "name", "stderr")),
     "output type edited": ("output-changed", set_in(output, "output_type", "display_data")),
@@ -208,9 +216,23 @@ UNDETECTABLE: dict[str, tuple[str, Callable[[Notebook], object]]] = {
     "digits of a number beyond 2^53 edited": (
         "JupyterLab rounds such numbers itself; the entry holds the exact one",
         lambda nb: code(nb)[1]["outputs"][0]["data"]["application/json"].update(big=2**60 + 1)),
+    "code or outputs of a cell folded": (
+        "readers fold cells; what is folded is still there and proven",
+        lambda nb: first(nb)["metadata"].update(
+            jupyter={"source_hidden": True, "outputs_hidden": True}, collapsed=True)),
+    "tags and ids of cells edited": (
+        "they are the front end's; what the client sent is in the entries",
+        lambda nb: first(nb).update(id="x", metadata=first(nb)["metadata"] | {"tags": ["x"]})),
+    "whole file replaced by a genuine trail of another kernel": (
+        "it is genuine, and the report names its kernel: compare that with the one you asked for",
+        lambda nb: nb.update(copy.deepcopy(OTHERS))),
     "text split into lines": (
         "nbformat does that itself", set_in(output, "text", ["one\n", "two\n"])),
 }  # fmt: skip
+
+
+OTHERS: Notebook = {}
+"""A trail of another kernel that the same key has signed."""
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +261,7 @@ async def test_a_change_is_detected_and_named(name: str, state_dir: Path) -> Non
 
 @pytest.mark.parametrize("name", UNDETECTABLE)
 async def test_what_cannot_be_detected_is_known(name: str, state_dir: Path) -> None:
+    OTHERS.update(await a_trail(state_dir, kernel_id=OTHER_ID))
     _, change = UNDETECTABLE[name]
     trail = await a_trail(state_dir)
     before = json.dumps(trail)
@@ -324,6 +347,7 @@ HOSTILE = {
     "a key twice": b'{"cells": [], "cells": [], "nbformat": 4}',
     "many values": b'{"cells": [' + b"0," * 8_000_001 + b"0]}",
     "many objects": b'{"cells": [' + b"{}," * 5_000_001 + b"0]}",
+    "large in memory": "\U0001f600".encode() + b" " * (128 << 20),
     "large": b" " * ((256 << 20) + 1),
 }
 

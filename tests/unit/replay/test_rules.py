@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_gateway.errors import ConfigError
-from kernel_gateway.replay.rules import Rules
+from kernel_gateway.replay.rules import MAX_MATCHES, Rules
 from tests.unit.replay.examples import RULES
 
 RULE = """
@@ -261,3 +261,14 @@ def test_the_file_of_rules_in_the_readme_is_one() -> None:
         "sanitised:ticket",
         "floats-close",
     )
+
+
+def test_a_text_full_of_matches_is_bounded_and_what_is_left_still_counts() -> None:
+    rules = Rules.load()
+    (colour,) = [rule for rule in rules.rules if rule.name == "colour"]
+    text = b"\x1b[0m" * (MAX_MATCHES + 7)
+
+    replaced, found = colour.replaced(text)
+
+    assert (len(found), replaced) == (MAX_MATCHES, b"\x1b[0m" * 7)
+    assert not rules.likeness(text.decode() + "a", text.decode() + "b", "stream/stdout").is_same

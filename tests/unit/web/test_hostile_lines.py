@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel_gateway.audit.verifying import Report
+from kernel_gateway.cli import main
 from kernel_gateway.replay.cells import CellPair, Execution
 from kernel_gateway.replay.compare import compared
 from kernel_gateway.replay.report import ComparedCell
@@ -50,3 +51,13 @@ def test_a_trail_writes_no_line_in_what_is_proven_of_it() -> None:
 
     assert [line for line in text.splitlines() if line.startswith("9")] == []
     assert "\x1b" not in text
+
+
+def test_an_error_that_quotes_what_was_given_does_not_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["trail", "verify", "\x1b]52;c;cHduZWQ=\x07\x1b[2J\u202ex.ipynb"]) == 2
+
+    said = capsys.readouterr().err
+    assert "x.ipynb: there is no such file" in said
+    assert said.rstrip("\n").isprintable()
