@@ -93,7 +93,7 @@ class Reconnecting:
         return "".join(content["text"] for content in self.of("stream"))
 
     def _is_idle(self) -> bool:
-        return self.of("status")[-1]["execution_state"] == "idle"
+        return bool(self.of("status")[-1]["execution_state"] == "idle")
 
     async def _visit(self, socket: ClientConnection) -> None:
         before = len(self.said)
