@@ -24,6 +24,7 @@ from kernel_gateway import aws
 from kernel_gateway.config import Deployment
 from kernel_gateway.errors import NotFound, PreconditionFailed, StorageError
 from kernel_gateway.retention import ObjectLock
+from lambda_kernel.storage.refusals import refusal_of
 from lambda_kernel.storage.s3_requests import ListedObject, Page, Request, S3Errors, S3Requests
 
 CONNECTIONS = 16
@@ -285,7 +286,7 @@ def translated(error: ClientError, key: str) -> NotFound | PreconditionFailed | 
         return NotFound(f"there is no object {key}")
     if code in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
         return PreconditionFailed(f"another writer holds {key}")
-    return StorageError(f"S3 refused {key}: {code or error}")
+    return StorageError(f"S3 refused {key}: {refusal_of(error.response) or error}")
 
 
 @dataclass

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Literal
 
 DAY_S = 86_400
+CLOCK_SKEW_S = 900
+"""S3 answers nobody whose clock differs by more from its own, which dates the objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +29,8 @@ class Retention:
 
     @property
     def grace_s(self) -> float:
-        """What began before so long has ended, and all that it wrote can be seen."""
-        return 2 * self.timeout_s
+        """What began before so long by S3's clock has ended, and its writes can be seen."""
+        return 2 * self.timeout_s + CLOCK_SKEW_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,13 @@ import httpx
 
 from kernel_gateway.client import operations
 from kernel_gateway.client.connecting import http_options, request_options, running_gateway
-from kernel_gateway.client.endpoint import ApiError, Endpoint, TryLater, Unreachable
+from kernel_gateway.client.endpoint import (
+    ApiError,
+    Endpoint,
+    OutcomeUnknown,
+    TryLater,
+    Unreachable,
+)
 from kernel_gateway.client.models import (
     Event,
     EventReader,
@@ -126,7 +132,7 @@ class AsyncGateway:
     async def events(self, send: Send) -> AsyncGenerator[Event, None]:
         """Yield the events of an execution; a lost connection is made anew where it broke."""
         reader = EventReader()
-        retrying = operations.Retrying()
+        retrying = operations.Retrying(was_sent=not send.has_new_key)
         while True:
             try:
                 async with aclosing(self._events_once(send, reader)) as events:
@@ -137,7 +143,7 @@ class AsyncGateway:
                             return
             except Unreachable as problem:
                 await self.run(retrying.after(problem))
-            except TryLater as problem:
+            except (TryLater, OutcomeUnknown) as problem:
                 await self.run(retrying.after_refusal(problem))
 
     async def _events_once(self, send: Send, reader: EventReader) -> AsyncGenerator[Event, None]:
@@ -206,7 +212,8 @@ class AsyncKernel:
 
         Raises:
             TryLater: nothing ran: the queue is full, or no container is free.
-            OutcomeUnknown: the gateway was lost meanwhile, and the next cannot tell yet.
+            OutcomeUnknown: whether it ran cannot be told yet; ask again with the same key.
+            ResultGone: the cell of this key ran, and its result is not kept any more.
             Unreachable: it does not answer any more.
             ApiError: it refused; see its subclasses.
         """

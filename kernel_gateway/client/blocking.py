@@ -12,7 +12,13 @@ import httpx
 
 from kernel_gateway.client import operations
 from kernel_gateway.client.connecting import http_options, request_options, running_gateway
-from kernel_gateway.client.endpoint import ApiError, Endpoint, TryLater, Unreachable
+from kernel_gateway.client.endpoint import (
+    ApiError,
+    Endpoint,
+    OutcomeUnknown,
+    TryLater,
+    Unreachable,
+)
 from kernel_gateway.client.models import (
     Event,
     EventReader,
@@ -126,7 +132,7 @@ class Gateway:
     def events(self, send: Send) -> Generator[Event, None, None]:
         """Yield the events of an execution; a lost connection is made anew where it broke."""
         reader = EventReader()
-        retrying = operations.Retrying()
+        retrying = operations.Retrying(was_sent=not send.has_new_key)
         while True:
             try:
                 for event in self._events_once(send, reader):
@@ -136,7 +142,7 @@ class Gateway:
                         return
             except Unreachable as problem:
                 self.run(retrying.after(problem))
-            except TryLater as problem:
+            except (TryLater, OutcomeUnknown) as problem:
                 self.run(retrying.after_refusal(problem))
 
     def _events_once(self, send: Send, reader: EventReader) -> Generator[Event, None, None]:
@@ -205,7 +211,8 @@ class Kernel:
 
         Raises:
             TryLater: nothing ran: the queue is full, or no container is free.
-            OutcomeUnknown: the gateway was lost meanwhile, and the next cannot tell yet.
+            OutcomeUnknown: whether it ran cannot be told yet; ask again with the same key.
+            ResultGone: the cell of this key ran, and its result is not kept any more.
             Unreachable: it does not answer any more.
             ApiError: it refused; see its subclasses.
         """

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
-from kernel_gateway.errors import GatewayError
+from kernel_gateway.errors import GatewayError, Started
 
 
 class ApiError(GatewayError):
@@ -14,9 +14,12 @@ class ApiError(GatewayError):
 
     Attributes:
         status: HTTP status of the answer, None where there was none.
+        code_started: whether the cell of a refused execution ran, or one before it with the same
+            key: ``no``, ``yes`` or ``unknown``; None where the answer does not say.
     """
 
     status: int | None = None
+    code_started: str | None = None
 
 
 class Unauthorized(ApiError):
@@ -56,7 +59,11 @@ class AnswerPending(Unreachable):
 
 
 class OutcomeUnknown(ApiError):
-    """The gateway was lost while a cell was in flight, and cannot tell now whether that ran."""
+    """Whether the cell ran cannot be told now (5xx); ask again with the same idempotency key."""
+
+
+class ResultGone(ApiError):
+    """The cell of this idempotency key ran, and its result is not kept any more (410)."""
 
 
 class NotRunning(ApiError):
@@ -69,6 +76,7 @@ _BY_STATUS = {
     403: Unauthorized,
     404: NoSuchThing,
     409: Conflict,
+    410: ResultGone,
     413: BadInput,
     422: BadInput,
     429: TryLater,
@@ -111,14 +119,21 @@ class Endpoint:
 
 def refusal(status: int, body: bytes, reason: str) -> ApiError:
     """Return the error that an answer of this status (400 or more) stands for."""
+    code_started = None
     try:
-        message = str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        told = json.loads(body)
+        message = str(told["message"])
+        code_started = told.get("code_started")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         message = reason
     if status == 403 and message == "Forbidden":
         message = "the token is missing or wrong"
-    problem = _BY_STATUS.get(status, ApiError)(f"{status}: {message}")
+    kind = _BY_STATUS.get(status, ApiError)
+    if status >= 500 and code_started == Started.UNKNOWN:
+        kind = OutcomeUnknown
+    problem = kind(f"{status}: {message}")
     problem.status = status
+    problem.code_started = code_started
     return problem
 
 

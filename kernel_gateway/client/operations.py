@@ -25,6 +25,7 @@ from kernel_gateway.client.endpoint import (
     refusal,
 )
 from kernel_gateway.client.models import FileInfo, KernelInfo, Result, VariableInfo
+from kernel_gateway.errors import Started
 
 ATTEMPTS_COUNT = 5
 IN_FLIGHT_ATTEMPTS_COUNT = 8
@@ -57,6 +58,7 @@ class Send:
         content: the body as bytes, where it is not JSON.
         headers: beside the token.
         answer_s: how long to wait for the answer; None = without end.
+        has_new_key: its idempotency key was made for it, so nothing ran under that before.
     """
 
     method: str
@@ -65,6 +67,7 @@ class Send:
     content: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     answer_s: float | None = ANSWER_S
+    has_new_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class Retrying:
     """Decides whether a request that has an idempotency key is sent again.
 
     Attributes:
-        was_sent: whether it may have arrived.
+        was_sent: whether it, or one before it with its key, may have arrived.
     """
 
     was_sent: bool = False
@@ -115,14 +118,22 @@ class Retrying:
         if not isinstance(problem, AnswerPending):
             yield from self._pause(problem)
 
-    def after_refusal(self, problem: TryLater) -> Steps[None]:
+    def after_refusal(self, problem: TryLater | OutcomeUnknown) -> Steps[None]:
         """Return when a request may be sent again that the gateway could not take.
 
         Raises:
             TryLater: nothing of it ran.
             OutcomeUnknown: it may have arrived before, and the gateway cannot tell.
         """
-        if not self.was_sent or problem.status != CANNOT_TELL_STATUS:
+        if isinstance(problem, OutcomeUnknown):
+            if not self.was_sent and problem.status == CANNOT_TELL_STATUS:
+                # What cannot be told is whether an earlier request ran, and there was none.
+                raise TryLater(str(problem)) from problem
+            self.was_sent = True
+            yield from self._pause(problem)
+            return
+        is_told = problem.code_started == Started.NO
+        if is_told or not self.was_sent or problem.status != CANNOT_TELL_STATUS:
             raise problem
         unknown = OutcomeUnknown(
             "the gateway was lost while the cell was in flight, and cannot tell now whether it "
@@ -217,19 +228,20 @@ def execute_request(kernel_id: str, body: Mapping[str, Any], key: str | None) ->
         path=kernel_path(kernel_id, "execute"),
         json={**body, "idempotency_key": key or uuid.uuid4().hex},
         answer_s=answer_s,
+        has_new_key=key is None,
     )
 
 
 def execute(send: Send) -> Steps[Result]:
     """Execute and return how it ended; a lost connection is made anew."""
-    retrying = Retrying()
+    retrying = Retrying(was_sent=not send.has_new_key)
     while True:
         try:
             response = yield send
             data = json_of(response)
         except Unreachable as problem:
             yield from retrying.after(problem)
-        except TryLater as problem:
+        except (TryLater, OutcomeUnknown) as problem:
             yield from retrying.after_refusal(problem)
         else:
             return Result.from_dict(data, replayed=REPLAYED_HEADER in response.headers)

@@ -22,6 +22,7 @@ from kernel_gateway.errors import (
     InvokeThrottled,
     InvokeTimedOut,
 )
+from lambda_kernel.storage.refusals import refusal_of
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +192,7 @@ def translated(error: exceptions.ClientError) -> InvokeError:
     """
     code = error.response.get("Error", {}).get("Code", "")
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    text = f"Lambda answered {status} {code}"
+    text = f"Lambda answered {status} {refusal_of(error.response)}"
     if status == 429 or code == "TooManyRequestsException":
         return _chained(InvokeThrottled(text), error)
     if 400 <= status < 500:

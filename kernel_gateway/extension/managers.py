@@ -9,7 +9,6 @@ from typing import Any
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_core.utils import ensure_async
-from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from tornado import web
 from traitlets import Instance, default
 
@@ -18,6 +17,7 @@ from kernel_gateway.extension.embedded import EMBEDDED, EmbeddedGateway
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.web import cell_events
+from kernel_gateway.web.culling import SteadyCulling
 from kernel_gateway.web.identities import LOCAL_USER
 from kernel_gateway.web.kernel_manager import LambdaKernelManager
 from kernel_gateway.web.kernelspecs import LambdaKernelSpecManager
@@ -53,7 +53,7 @@ class MixedKernelSpecManager(KernelSpecManager):
         return kernel_name in self.lambda_specs.names()
 
 
-class MixedKernelManager(AsyncMappingKernelManager):
+class MixedKernelManager(SteadyCulling):
     """Local kernels as jupyter_server has them; lambda kernels are the embedded gateway's.
 
     The gateway starts with the first lambda kernel, and ends with the server. Its kernels stay in

@@ -27,7 +27,12 @@ FindGateway = Callable[[], Awaitable[Endpoint]]
 
 
 class GatewayLink:
-    """A kernel and the websocket to it. Messages are the raw parts of the v1 protocol."""
+    """A kernel and the websocket to it. Messages are the raw parts of the v1 protocol.
+
+    Attributes:
+        kernel_id: of the kernel.
+        is_dead: the gateway has said that the kernel is no more.
+    """
 
     def __init__(self, find: FindGateway, endpoint: Endpoint, kernel_id: str) -> None:
         self._find = find
@@ -36,6 +41,7 @@ class GatewayLink:
         self._socket: WebSocketClientConnection | None = None
         self._is_open = asyncio.Event()
         self.kernel_id = kernel_id
+        self.is_dead = False
 
     @classmethod
     async def create(cls, find: FindGateway, spec_name: str, env: dict[str, str]) -> GatewayLink:
@@ -130,6 +136,8 @@ class GatewayLink:
         """Disconnect, end the kernel, and return whether it is surely gone."""
         if self._socket is not None:
             self._socket.close()
+        if self.is_dead:
+            return True
         try:
             await self.ask("DELETE", self.path)
         except NoSuchThing:

@@ -85,7 +85,8 @@ class KernelThread:
             exit_code = ENDED
         except asyncio.CancelledError:
             exit_code = -signal.SIGTERM
-            self._fail(ConfigError("the kernel was ended before it had begun"))
+            if not self.opened.done():
+                self._fail(ConfigError("the kernel was ended before it had begun"))
         except Exception as problem:  # noqa: BLE001  (it is raised where the kernel is started)
             self._fail(problem)
         finally:

@@ -89,7 +89,8 @@ class Relay:
             header = json.loads(parts[0])
             if channel == "iopub":
                 await self._publish(header["msg_type"], parts)
-                if _says_dead(header, parts) and not self._is_shutting_down:
+                self._link.is_dead = self._link.is_dead or _says_dead(header, parts)
+                if self._link.is_dead and not self._is_shutting_down:
                     return
             elif await self._reply(channel, header, parts):
                 return

@@ -64,7 +64,10 @@ class CellNotRun(GatewayError):
 
     Attributes:
         http_status: says why.
+        code_started: it did not.
     """
+
+    code_started = Started.NO
 
     def __init__(self, text: str, http_status: int) -> None:
         super().__init__(text)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from kernel_gateway.errors import GatewayError
+from kernel_gateway.errors import GatewayError, Started
 from kernel_gateway.kernels import recall
 from kernel_gateway.kernels.execution import Execution
 from kernel_gateway.kernels.kernel import LambdaKernel
@@ -20,9 +20,10 @@ from kernel_gateway.messaging.idempotency import Idempotency
 
 
 class KeyReused(GatewayError):
-    """An idempotency key came again with another request."""
+    """An idempotency key came again with another request; of this one nothing ran."""
 
     http_status = 422
+    code_started = Started.NO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

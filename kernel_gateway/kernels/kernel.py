@@ -104,7 +104,7 @@ class LambdaKernel(RunningKernel):
 
     def receive(self, message: InMessage, sink: Sink) -> None:
         """Answer, queue or log a message; the reply goes to ``sink``. Never raises."""
-        self._outlet.last_activity = self._services.now()
+        self.note_activity()
         try:
             self._take(requests.checked(message), sink)
         except BadMessage as problem:

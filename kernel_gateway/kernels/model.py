@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from kernel_gateway.environments.environment import Environment
+from kernel_gateway.kernels.clocks import Clocks
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.options import KernelOptions
@@ -49,18 +50,12 @@ class KernelModel:
         "reason",
     )
 
-    def __init__(
-        self,
-        lineage: Lineage,
-        environment: Environment,
-        *,
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, lineage: Lineage, environment: Environment, *, clocks: Clocks) -> None:
         self.environment = environment
         self.execution_state = ExecutionState.STARTING
         self.reason = ""
         self._lineage = lineage
-        self._outlet = Outlet(self._session_id(), now=now)
+        self._outlet = Outlet(self._session_id(), clocks=clocks)
         self._timings_ms: array[float] | None = None
 
     @property
@@ -135,6 +130,11 @@ class KernelModel:
         return self._outlet.last_activity
 
     @property
+    def idle_s(self) -> float:
+        """For how long no message came or went."""
+        return self._outlet.idle_s
+
+    @property
     def connections(self) -> int:
         """How many clients are attached."""
         return self._outlet.connections
@@ -154,9 +154,9 @@ class KernelModel:
         """End `watch`."""
         self._outlet.unwatch(msg_id)
 
-    def note_activity(self, now: datetime) -> None:
-        """Count from ``now`` on how long it has been idle."""
-        self._outlet.last_activity = now
+    def note_activity(self) -> None:
+        """Count from now on how long it has been idle."""
+        self._outlet.note_activity()
 
     def _note_timings(self, timings_ms: Mapping[str, float]) -> None:
         self._timings_ms = array("f", [timings_ms.get(step, math.nan) for step in STEPS])

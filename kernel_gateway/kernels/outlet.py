@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
-from datetime import datetime
 from typing import Any
 
 from kernel_gateway.audit.journal import Journal
+from kernel_gateway.kernels.clocks import Clocks
 from kernel_gateway.kernels.missed import Missed, Replay, is_idle
 from kernel_gateway.kernels.transcript import Transcript
 from kernel_gateway.messaging.message import InMessage, OutMessage, new_header
@@ -51,21 +51,40 @@ class Outlet:
         said: what the cell that runs says, or the last one as long as the journal does not have it.
     """
 
-    __slots__ = ("_away", "_clients", "_now", "_watchers", "last_activity", "said", "session")
+    __slots__ = (
+        "_active_s",
+        "_away",
+        "_clients",
+        "_clocks",
+        "_watchers",
+        "last_activity",
+        "said",
+        "session",
+    )
 
-    def __init__(self, session: str, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, session: str, *, clocks: Clocks) -> None:
         self.session = session
         self.said: Transcript | None = None
-        self.last_activity = now()
+        self._clocks = clocks
+        self.note_activity()
         self._clients: tuple[Client, ...] = ()
         self._away: tuple[Client, ...] = ()
-        self._now = now
         self._watchers: dict[str, Sink] | None = None
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
         """Of the attached clients."""
         return tuple(c.sink for c in self._clients if c.sink is not None)
+
+    @property
+    def idle_s(self) -> float:
+        """For how long nothing came or went, whatever was done to the machine's clock."""
+        return self._clocks.steady_s() - self._active_s
+
+    def note_activity(self) -> None:
+        """Count from now on how long nothing comes or goes."""
+        self.last_activity = self._clocks.now()
+        self._active_s = self._clocks.steady_s()
 
     @property
     def connections(self) -> int:
@@ -229,10 +248,10 @@ class Outlet:
         metadata: dict[str, Any] | None,
         buffers: tuple[bytes, ...],
     ) -> OutMessage:
-        self.last_activity = now = self._now()
+        self.note_activity()
         return OutMessage(
             channel=channel,
-            header=new_header(msg_type, session=self.session, now=now),
+            header=new_header(msg_type, session=self.session, now=self.last_activity),
             parent_header=parent,
             metadata=metadata or {},
             content=content,

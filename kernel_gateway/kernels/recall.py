@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_gateway.errors import GatewayError
+from kernel_gateway.errors import GatewayError, Started
 from kernel_gateway.kernels.execution import Execution
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.missed import is_idle
@@ -21,12 +21,14 @@ class KeysUnavailable(GatewayError):
     """Whether a request ran before cannot be told now."""
 
     http_status = 503
+    code_started = Started.UNKNOWN
 
 
 class ResultForgotten(GatewayError):
     """A request ran before, and what it gave is not at hand any more."""
 
-    http_status = 409
+    http_status = 410
+    code_started = Started.YES
 
 
 async def past_keys(kernel: LambdaKernel) -> dict[str, tuple[Idempotency, str]]:

@@ -58,7 +58,7 @@ class RecordedKernel(KernelModel):
     def __init__(
         self, lineage: Lineage, environment: Environment, services: KernelServices
     ) -> None:
-        super().__init__(lineage, environment, now=services.now)
+        super().__init__(lineage, environment, clocks=services.clocks)
         self._services = services
 
     def attach(

@@ -95,7 +95,7 @@ def _said(
     cell = kind(request, None, request_id=started.request_id)
     cell.count = started.execution_count
     # Nobody is attached to it: its transcript is what is wanted.
-    draft = Outlet(session, now=services.now)
+    draft = Outlet(session, clocks=services.clocks)
     said = draft.begin(started.header, limit_bytes=services.settings.kept_bytes)
     draft.status("busy", request)
     cell.answer(settled, last_count, draft)

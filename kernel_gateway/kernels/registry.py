@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.keeping import Keeping
@@ -23,6 +22,7 @@ from kernel_gateway.errors import (
 )
 from kernel_gateway.kernels import cut_off, forking, seeds
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
+from kernel_gateway.kernels.clocks import SYSTEM_CLOCKS, Clocks
 from kernel_gateway.kernels.directory import Directory
 from kernel_gateway.kernels.ended import EndedKernel, EndedKernels
 from kernel_gateway.kernels.identity import Identity
@@ -80,7 +80,7 @@ class KernelRegistry:
         sealer: Sealer | None = None,
         keeping: Keeping | None = None,
         index_pause_s: float | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clocks: Clocks = SYSTEM_CLOCKS,
         lease_clock: Callable[[], float] = clock_s,
     ) -> KernelRegistry:
         """Return the registry, which reads the records that the deployment holds from now on.
@@ -98,7 +98,7 @@ class KernelRegistry:
             sealer: signs the journals; None = they are not signed.
             keeping: how they are kept.
             index_pause_s: so long after a cell its journal is indexed; None = by searches only.
-            now: the time, aware.
+            clocks: the time, and how long kernels are idle.
             lease_clock: seconds; nobody may set it.
 
         Raises:
@@ -128,9 +128,9 @@ class KernelRegistry:
             ),
             manifests=ManifestCache(max_bytes=settings.manifest_bytes),
             history=InputHistory(max_characters=settings.history_characters),
-            recorder=CellRecorder(store, stack.records, now, sealer, keeping, index_pause_s),
+            recorder=CellRecorder(store, stack.records, clocks.now, sealer, keeping, index_pause_s),
             settings=settings,
-            now=now,
+            clocks=clocks,
             pythons=pythons or {},
             shut_down=lambda kernel_id: registry.shutdown(kernel_id),
         )

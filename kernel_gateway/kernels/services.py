@@ -12,6 +12,7 @@ from kernel_gateway.dispatch.plan import limits_for
 from kernel_gateway.dispatch.run import Dispatcher
 from kernel_gateway.environments.environment import Environment
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
+from kernel_gateway.kernels.clocks import Clocks
 from kernel_gateway.kernels.record import RecordStore
 from kernel_gateway.kernels.recorder import CellRecorder
 from kernel_gateway.kernels.replica import Replica
@@ -64,7 +65,7 @@ class KernelServices:
         history: inputs in memory.
         recorder: the audit trail.
         settings: bounds.
-        now: the time, aware.
+        clocks: the time, and how long something takes.
         probes: what the isolation of each environment's last container was, by environment id.
         shut_down: ends a kernel by id and forgets it.
         pythons: versions of environments whose Python is not the gateway's, by environment id.
@@ -81,12 +82,16 @@ class KernelServices:
     history: InputHistory
     recorder: CellRecorder
     settings: KernelSettings
-    now: Callable[[], datetime]
+    clocks: Clocks
     shut_down: Callable[[str], Awaitable[None]]
     probes: dict[str, Probe] = field(default_factory=dict)
     pythons: Mapping[str, str] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     settling: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def now(self) -> datetime:
+        """Return the time, aware."""
+        return self.clocks.now()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Return the task that does ``work``, which the end of the gateway waits for."""

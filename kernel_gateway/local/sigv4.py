@@ -118,7 +118,13 @@ def _check_scope(claim: _Claim, timestamp: str, service: str, region: str, now: 
             "InvalidSignatureException", f"the credential must be scoped to {region}/{service}"
         )
     if abs(now - signed_at) > MAX_SKEW:
-        raise SignatureRefused("InvalidSignatureException", "the signature has expired")
+        is_old = signed_at < now
+        words = "expired: {} is now earlier" if is_old else "not yet current: {} is still later"
+        there = f"{now:%Y%m%dT%H%M%SZ}"
+        raise SignatureRefused(
+            "InvalidSignatureException",
+            f"Signature {words.format(timestamp)} than what {there} admits",
+        )
     if not {"host", "x-amz-date"} <= set(claim.signed_headers):
         raise SignatureRefused("IncompleteSignatureException", "host and x-amz-date must be signed")
 

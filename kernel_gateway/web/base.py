@@ -70,7 +70,12 @@ class JsonErrors(web.RequestHandler):
             methods = [m for m in self.SUPPORTED_METHODS if _has(self, m)]
             self.set_header("Allow", ", ".join(methods))
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps({"message": message, "reason": reason}))
+        facts_told = {"message": message, "reason": reason, **self.error_facts(error)}
+        self.finish(json.dumps(facts_told))
+
+    def error_facts(self, error: object) -> dict[str, str]:
+        """Return what the answer says of ``error`` beside its message."""
+        return {}
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Log a traceback of what is not the caller's; the rest is one line of `write_error`."""

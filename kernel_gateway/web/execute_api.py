@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from tornado.iostream import StreamClosedError
 
-from kernel_gateway.errors import GatewayError
+from kernel_gateway.errors import BadRequest, GatewayError, Started
 from kernel_gateway.kernels.execution import Execution
 from kernel_gateway.kernels.idempotency import IdempotencyKeys
 from kernel_gateway.kernels.kernel import LambdaKernel
@@ -34,6 +34,7 @@ class BodyTooLarge(GatewayError):
     """The body is larger than a websocket frame may be."""
 
     http_status = 413
+    code_started = Started.NO
 
 
 class ExecuteHandler(GatewayHandler):
@@ -56,6 +57,21 @@ class ExecuteHandler(GatewayHandler):
         self._is_gone = True
         if self._execution is not None:
             self._execution.wake()
+
+    def error_facts(self, error: object) -> dict[str, str]:
+        """Return ``code_started``: whether this request ran, or one before it with its key."""
+        told: Started | None = getattr(error, "code_started", None)
+        if told is not None:
+            return {"code_started": told}
+        is_open = self._execution is not None or self._has_key()
+        return {"code_started": Started.UNKNOWN if is_open else Started.NO}
+
+    def _has_key(self) -> bool:
+        try:
+            body = ExecuteBody.read(self.request.body, self.request.headers.get(KEY_HEADER))
+        except BadRequest:
+            return False
+        return body.idempotency_key is not None
 
     @endpoint
     async def post(self, kernel_id: str) -> None:

@@ -18,7 +18,7 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest, parse_response_star
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.web import RequestHandler
 
-from kernel_gateway.errors import GatewayError, HeldElsewhere
+from kernel_gateway.errors import GatewayError, HeldElsewhere, Started
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.replica import Replica
 
@@ -71,6 +71,7 @@ class AnswerLost(GatewayError):
     """
 
     http_status = 502
+    code_started = Started.UNKNOWN
 
     def __init__(self, elsewhere: HeldElsewhere, problem: object) -> None:
         super().__init__(

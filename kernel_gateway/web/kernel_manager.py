@@ -6,12 +6,11 @@ import functools
 import logging
 from collections.abc import Awaitable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from datetime import UTC, datetime
+from typing import Any
 
 from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_server.prometheus.metrics import KERNEL_CURRENTLY_RUNNING_TOTAL
-from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from tornado import web
 from traitlets import Bool, Instance, default
 
@@ -21,6 +20,7 @@ from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.messaging.message import utc_text
+from kernel_gateway.web.culling import SteadyCulling
 from kernel_gateway.web.kernelspecs import DEFAULT_NAME, LambdaKernelSpecManager
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
 
 
-class LambdaKernelManager(AsyncMappingKernelManager):
+class LambdaKernelManager(SteadyCulling):
     """Kernels of the registry under jupyter_server's method names.
 
     It does not ask who calls: the handlers check ownership before they call it.
@@ -54,7 +54,7 @@ class LambdaKernelManager(AsyncMappingKernelManager):
         To be called outside of any request: what is begun here keeps the context it began in.
         """
         self.publish_counts()
-        cast("Any", self).initialize_culler()
+        self.initialize_culler()
 
     def publish_counts(self) -> None:
         """Have Prometheus count the kernels whenever it asks."""
@@ -168,15 +168,14 @@ class LambdaKernelManager(AsyncMappingKernelManager):
             kernel = await self.registry.reach(found, takes=False)
         except HeldElsewhere:
             # That gateway knows how long it has been idle; counted here from when it lets go.
-            self.get_kernel(kernel_id).note_activity(datetime.now(UTC))
+            self.get_kernel(kernel_id).note_activity()
             return
-        idle = datetime.now(UTC) - kernel.last_activity
+        idle_s = int(kernel.idle_s)
         if (
-            idle > timedelta(seconds=self.cull_idle_timeout)
+            idle_s > self.cull_idle_timeout
             and (self.cull_busy or kernel.execution_state != "busy")
             and (self.cull_connected or not kernel.connections)
         ):
-            idle_s = int(idle.total_seconds())
             logger.warning(
                 "an idle kernel is culled", extra={"kernel_id": kernel_id, "idle_s": idle_s}
             )

@@ -145,6 +145,7 @@ class GatewayServer(ServerApp):
 
     async def aclose(self) -> None:
         """Close the port and every connection."""
+        cast("LambdaKernelManager", self.kernel_manager).stop_culling()
         self.http_server.stop()
         LambdaWebsocketConnection.close_all()
         ForwardedConnection.close_all()

@@ -16,6 +16,7 @@ from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.witness import SecretVersion
 from lambda_kernel.serving.errors import StorageUnavailable
+from lambda_kernel.storage.refusals import refusal_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,8 @@ class SecretsManagerReader:
             if code in {_NOT_FOUND, _DENIED}:
                 logger.info("an agent has no connectors", extra={"reason": code})
                 return None
-            raise StorageUnavailable(f"Secrets Manager refused {name}: {code}") from error
+            why = refusal_of(error.response)
+            raise StorageUnavailable(f"Secrets Manager refused {name}: {why}") from error
         except BotoCoreError as error:
             # Its text may name the endpoint, never what an answer held.
             raise StorageUnavailable(f"Secrets Manager did not answer: {error}") from error

@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from lambda_kernel.serving.errors import CredentialsExpired, StorageUnavailable
 from lambda_kernel.serving.objects import ERRORS
+from lambda_kernel.storage.refusals import refusal_of
 from lambda_kernel.storage.s3_requests import S3Requests
 
 CONNECTIONS = 32
@@ -95,7 +96,8 @@ class StsRoleAssumer:
                 raise CredentialsExpired(
                     f"this container's own credentials have run out ({code}): send the cell again"
                 ) from error
-            raise StorageUnavailable(f"STS refused the session of this cell: {code}") from error
+            why = refusal_of(error.response, code)
+            raise StorageUnavailable(f"STS refused the session of this cell: {why}") from error
         except BotoCoreError as error:
             raise StorageUnavailable(f"STS did not answer: {error}") from error
         return Credentials(

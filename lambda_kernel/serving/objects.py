@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lambda_kernel.serving.errors import ObjectNotFound, PreconditionFailed, StorageUnavailable
+from lambda_kernel.storage.refusals import refusal_of
 from lambda_kernel.storage.s3_requests import TAGGING, ListedObject, Request, S3Errors, S3Requests
 
 _META = "x-amz-meta-"
@@ -296,7 +297,8 @@ def _refusal(error: ClientError, key: str, *, tagged: bool) -> StorageUnavailabl
         return ObjectNotFound(f"there is no object {key}")
     if code in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
         return PreconditionFailed(f"another writer holds {key}")
-    text = f"S3 refused {error.operation_name} of {key}: {code or error}"
+    why = refusal_of(error.response) or error
+    text = f"S3 refused {error.operation_name} of {key}: {why}"
     if tagged and code in {"AccessDenied", "403"}:
         text += "; " + TAGGING
     return StorageUnavailable(text)

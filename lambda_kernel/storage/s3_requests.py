@@ -27,6 +27,8 @@ from botocore.credentials import Credentials as BotoCredentials
 from botocore.httpsession import get_cert_path
 from urllib3.exceptions import HTTPError
 
+from lambda_kernel.storage.refusals import refusal_text
+
 ATTEMPTS = 3
 BLOCK_BYTES = 1024 * 1024
 TAGGING = "objects of a run are tagged, which takes the permission s3:PutObjectTagging too"
@@ -289,15 +291,17 @@ class S3Requests:
 
     def _refusal(self, request: Request, answer: urllib3.BaseHTTPResponse) -> Exception:
         body = self._read(request, answer)
-        code = ""
+        code = message = ""
         if body:
             with suppress(ElementTree.ParseError):
-                code = _parsed(body).findtext("Code") or ""
+                told = _parsed(body)
+                code, message = told.findtext("Code") or "", told.findtext("Message") or ""
         if code in {"NoSuchKey", "NoSuchVersion"} or (answer.status == 404 and not code):
             return self._errors.not_found(f"there is no object {request.name}")
         if answer.status in {409, 412}:
             return self._errors.precondition_failed(f"another writer holds {request.name}")
-        text = f"S3 refused {request.method} of {request.name}: {code or answer.status}"
+        why = refusal_text(code, message, answer.headers.get("Date"))
+        text = f"S3 refused {request.method} of {request.name}: {why or answer.status}"
         if "x-amz-tagging" in request.headers and answer.status == 403:
             text += "; " + TAGGING
         return self._errors.unavailable(text)

@@ -52,7 +52,9 @@ def threads() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == "lambda-kernel"]
 
 
-def test_a_kernel_is_a_thread_and_needs_no_gateway(tmp_path: Path) -> None:
+def test_a_kernel_is_a_thread_and_needs_no_gateway(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     place = install(tmp_path)
     with place.kernel() as kernel:
         kernel.execute("x = 20")
@@ -62,6 +64,8 @@ def test_a_kernel_is_a_thread_and_needs_no_gateway(tmp_path: Path) -> None:
         assert kernel.manager.is_alive()
     assert threads() == []
     assert place.kernel_ids() == []
+    # Nothing went wrong, so nothing is said.
+    assert [r.getMessage() for r in caplog.records if r.name.startswith("kernel_gateway")] == []
     end_gateway(place)
 
 

@@ -240,7 +240,7 @@ async def test_a_cell_that_began_with_a_commit_that_left_retention_finds_its_chu
     bucket.time += RETENTION.timeout_s
     await bucket.collect()
     await bucket.commit(7, old)
-    bucket.time += 1_000 + RETENTION.timeout_s
+    bucket.time += 100 + RETENTION.grace_s
     await bucket.collect()
     assert bucket.left == ["old", *seqs(3, 4, 5, 6, 7)]
 

@@ -165,11 +165,23 @@ async def test_the_kernel_ends_after_the_reply_to_a_shutdown(rig: Rig) -> None:
     rig.link.say("control", "shutdown_reply", asked, restart=False)
     await asyncio.wait_for(rig.running, WITHIN_S)
     assert (await rig.one.receive("control"))["msg_type"] == "shutdown_reply"
+    # Nothing answers there: whoever has said that the kernel is dead is not asked to end it.
+    assert await rig.link.end()
 
 
 async def test_the_kernel_ends_when_others_shut_it_down(rig: Rig) -> None:
     rig.link.say("iopub", "status", {}, execution_state="dead")
     await asyncio.wait_for(rig.running, WITHIN_S)
+    assert await rig.link.end()
+
+
+async def test_a_restart_that_a_client_asks_for_ends_the_gateways_kernel(rig: Rig) -> None:
+    asked = await rig.ask(rig.one, "control", "shutdown_request", restart=True)
+    rig.link.say("iopub", "status", asked, execution_state="starting")
+    rig.link.say("control", "shutdown_reply", asked, restart=True)
+    await asyncio.wait_for(rig.running, WITHIN_S)
+    # It lives on there, and nothing answers.
+    assert not await rig.link.end()
 
 
 async def test_the_kernel_ends_when_the_next_gateway_does_not_know_it(rig: Rig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from kernel_gateway.client.endpoint import Endpoint
 from kernel_gateway.dispatch.invoker import InMemoryInvoker
 from kernel_gateway.environments.environment import Environment, read_environments
 from kernel_gateway.garbage import GarbageCollector
+from kernel_gateway.kernels.clocks import Clocks
 from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.objects import MemoryObjectStore
 from kernel_gateway.retention import Retention
@@ -101,12 +103,21 @@ class EchoFunction:
 
 @dataclass
 class Clock:
-    """The time as kernels see it."""
+    """The time as kernels see it.
 
-    behind: timedelta = timedelta()
+    Attributes:
+        passed: how much longer than in truth they have been there.
+        set_by: by how much somebody has set the machine's clock.
+    """
 
-    def __call__(self) -> datetime:
-        return datetime.now(UTC) - self.behind
+    passed: timedelta = timedelta()
+    set_by: timedelta = timedelta()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.passed + self.set_by
+
+    def steady_s(self) -> float:
+        return time.monotonic() + self.passed.total_seconds()
 
 
 @dataclass
@@ -220,7 +231,7 @@ async def a_web_gateway(
     environments: dict[str, Environment] = read_environments([{"id": "small", "memory_mb": 512}])
     clock = Clock()
     registry = await KernelRegistry.open(
-        now=clock,
+        clocks=Clocks(now=clock.now, steady_s=clock.steady_s),
         stack=STACK,
         handler_digest=HANDLER_DIGEST,
         store=store,

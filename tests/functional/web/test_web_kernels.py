@@ -235,10 +235,9 @@ async def test_only_kernels_that_nobody_used_for_long_are_culled(tmp_path: Path)
     config = Config({"LambdaKernelManager": {"cull_idle_timeout": 3600}})
     async with a_web_gateway(tmp_path, config) as gateway:
         manager: Any = gateway.server.kernel_manager
-        gateway.clock.behind = timedelta(hours=2)
         old, connected = [await gateway.start_kernel() for _ in range(2)]
         async with gateway.channels(connected):
-            gateway.clock.behind = timedelta()
+            gateway.clock.passed = timedelta(hours=2)
             new = await gateway.start_kernel()
             await manager.cull_kernels()
         left = {k["id"] for k in (await gateway.rest("GET", "/api/kernels")).json}

@@ -14,6 +14,7 @@ from traitlets.config import Config
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
+from tests.functional.conftest import wait_until
 from tests.functional.web.server import WebGateway, a_web_gateway, execute_request, request
 
 
@@ -43,10 +44,9 @@ def shown(messages: list[dict[str, Any]]) -> list[str]:
 async def test_culling_is_told_to_who_is_connected_and_to_the_owner_who_asks_later(
     culling: WebGateway,
 ) -> None:
-    culling.clock.behind = timedelta(hours=2)
     kernel_id = await culling.start_kernel(token="u1-a1")
     async with culling.channels(kernel_id, token="u1-a1") as socket:
-        culling.clock.behind = timedelta()
+        culling.clock.passed = timedelta(hours=2)
         await culling.server.kernel_manager.cull_kernels()
         assert shown(await until_closed(socket)) == ["dead"]
         assert socket.close_code == 1000
@@ -59,6 +59,30 @@ async def test_culling_is_told_to_who_is_connected_and_to_the_owner_who_asks_lat
     for token in ("u1-a2", "u10"):
         gone = await culling.rest("GET", path, token=token)
         assert (gone.status, gone.json["message"]) == (404, f"Kernel does not exist: {kernel_id}")
+
+
+@pytest.mark.parametrize("set_by", [timedelta(days=400), timedelta(days=-400)])
+async def test_a_clock_that_is_set_neither_culls_a_kernel_nor_keeps_it(
+    culling: WebGateway, set_by: timedelta
+) -> None:
+    kernel_id = await culling.start_kernel()
+    culling.clock.set_by = set_by
+    await culling.server.kernel_manager.cull_kernels()
+    assert kernel_id in culling.server.kernel_manager
+    culling.clock.passed = timedelta(hours=2)
+    await culling.server.kernel_manager.cull_kernels()
+    assert kernel_id not in culling.server.kernel_manager
+
+
+async def test_idle_kernels_are_looked_for_regularly_whatever_the_machines_clock_says(
+    tmp_path: Path,
+) -> None:
+    config = Config({"LambdaKernelManager": {"cull_idle_timeout": 3600, "cull_interval": 1}})
+    async with a_web_gateway(tmp_path, config) as gateway:
+        for _ in range(2):
+            await gateway.start_kernel()
+            gateway.clock.passed += timedelta(hours=2)
+            await asyncio.to_thread(wait_until, lambda: not gateway.registry.all())
 
 
 async def test_who_asks_for_the_end_is_answered_before_every_connection_is_closed(

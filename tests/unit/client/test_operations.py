@@ -15,6 +15,7 @@ from kernel_gateway.client import (
     Conflict,
     NoSuchThing,
     OutcomeUnknown,
+    ResultGone,
     TryLater,
     Unauthorized,
     Unreachable,
@@ -100,6 +101,31 @@ def test_a_gateway_that_cannot_tell_yet_is_asked_again_and_at_last_given_up() ->
         driven(ops.execute(EXECUTE), [LOST, *[unavailable] * ops.IN_FLIGHT_ATTEMPTS_COUNT])
 
 
+def refused(status: int, code_started: str) -> httpx.Response:
+    return answer({"message": "told so", "code_started": code_started}, status)
+
+
+def test_what_the_gateway_cannot_tell_of_a_key_is_asked_again() -> None:
+    lost = refused(502, "unknown")
+    result, _, pauses = driven(
+        ops.execute(EXECUTE), [lost, refused(503, "unknown"), answer(RESULT)]
+    )
+    assert (result.status, len(pauses)) == ("ok", 2)
+    with pytest.raises(OutcomeUnknown, match="told so"):
+        driven(ops.execute(EXECUTE), [lost] * ops.IN_FLIGHT_ATTEMPTS_COUNT)
+    given = ops.execute_request("k", {"code": "x"}, "a key of an earlier process")
+    unknown = [refused(503, "unknown")] * ops.IN_FLIGHT_ATTEMPTS_COUNT
+    with pytest.raises(OutcomeUnknown, match="told so"):
+        driven(ops.execute(given), unknown)
+
+
+def test_a_new_key_was_never_run_and_what_surely_did_not_run_is_not_called_unknown() -> None:
+    with pytest.raises(TryLater, match="told so"):
+        driven(ops.execute(EXECUTE), [refused(503, "unknown")])
+    with pytest.raises(TryLater, match="told so"):
+        driven(ops.execute(EXECUTE), [LOST, refused(503, "no")])
+
+
 @pytest.mark.parametrize("replies", [[503], [LOST, 429]])
 def test_a_request_of_which_nothing_ran_is_left_to_the_caller(replies: list[Any]) -> None:
     refused = [answer({"message": "no"}, r) if isinstance(r, int) else r for r in replies]
@@ -126,6 +152,7 @@ def test_starting_a_kernel_is_never_repeated() -> None:
         (403, Unauthorized),
         (404, NoSuchThing),
         (409, Conflict),
+        (410, ResultGone),
         (413, BadInput),
         (422, BadInput),
         (429, TryLater),

@@ -201,3 +201,10 @@ def test_a_listing_ends_where_it_shall(server: Server, store: S3ObjectStore) -> 
     assert [found.key for found in store.list("b", "p/", after="0", until="c")] == ["a", "b", "c"]
     assert "start-after=0" in server.asked[0][1]
     assert "continuation-token=t" in server.asked[1][1]
+
+
+def test_clocks_that_differ_are_told_with_what_to_do(server: Server, store: S3ObjectStore) -> None:
+    server.answers = [(403, refusal("RequestTimeTooSkewed"))]
+    with pytest.raises(StorageUnavailable, match=r"clock of the machine .* AWS's; set it \(NTP\)"):
+        store.get("b", "k")
+    assert len(server.asked) == 1
