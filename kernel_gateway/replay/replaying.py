@@ -19,6 +19,7 @@ from kernel_gateway.replay.selecting import Treatment, treatment
 from lambda_kernel.contract import keys
 
 PINNED_AT_ONCE = 4
+REPLACED = Treatment(runs=False, reason="skipped: the parameters of this replay replace it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +64,16 @@ async def run(replay: Replay) -> AsyncGenerator[Event, None]:
 
 async def _sequential(replay: Replay, cells: Sequence[RecordedCell]) -> AsyncGenerator[Event, None]:
     session = _Session(replay)
-    parameters_after = parameters.place_of(cells)
+    values = replay.request.parameters
+    parameters_after = parameters.place_of(cells) or 0
     for place, cell in enumerate(cells):
         if place == parameters_after:
-            session.parameters = replay.request.parameters
+            session.parameters = values
         yield _begun(cell, place, len(cells))
-        yield await session.pair(cell)
+        if values and place == parameters_after and parameters.INJECTED_TAG in cell.tags:
+            yield await replay.pair(cell, REPLACED)
+        else:
+            yield await session.pair(cell)
     await session.end()
 
 

@@ -211,7 +211,8 @@ def notes_of(replay: Replay) -> list[str]:
     ends = (cell.finished for cell in replay.trail.cells)
     if any(end is not None and end.handler and end.handler.home_head for end in ends):
         notes.append("The recorded session had files in its HOME; a replayed cell's HOME is empty.")
-    if replay.request.parameters and not place_of(replay.trail.cells):
+    request = replay.request
+    if request.parameters and place_of(request.selected(replay.trail.cells)) is None:
         notes.append("No cell is tagged `parameters`: they were set before the first one.")
     return notes
 

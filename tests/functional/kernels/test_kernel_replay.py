@@ -274,6 +274,23 @@ async def test_parameters_come_after_the_tagged_cell(world: World) -> None:
     assert [again[0].execution_count, again[2].execution_count] == [1, 2]
 
 
+async def test_parameters_replace_the_cell_that_was_injected_before(world: World) -> None:
+    client = await world.client()
+    tags = (("print one", "parameters"), ("print old", "injected-parameters"), ("print two", "t"))
+    for code, tag in tags:
+        client.kernel.receive(_request(code, {"tags": [tag]}), client.take)
+        await world.quiet()
+    first_count = len(world.function.invocations)
+
+    _, pairs = await a_replay(world, client, parameters={"x": 3})
+
+    sources = [each.msg.content["code"] for each in world.function.invocations[first_count:]]
+    assert sources == ["print one", "# Parameters\nx = 3\n", "print two"]
+    assert [pair.reason.partition(":")[0] for pair in pairs] == ["", "skipped", ""]
+    _, unchanged = await a_replay(world, client)
+    assert [pair.reason for pair in unchanged] == ["", "", ""]
+
+
 async def test_a_cell_that_there_is_not_cannot_be_asked_for(world: World) -> None:
     client = await world.client()
     await client.run("print one")

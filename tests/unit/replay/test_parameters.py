@@ -48,7 +48,9 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
         source_of({"x": deep})
 
 
-def test_they_come_after_the_first_tagged_cell_else_first() -> None:
+def test_they_come_after_the_first_tagged_cell_or_in_place_of_what_was_injected() -> None:
     cells = [a_cell(1), a_cell(2, tags=["parameters"]), a_cell(3, tags=["parameters"])]
     assert place_of(cells) == 2
-    assert place_of(cells[:1]) == 0
+    assert place_of(cells[:1]) is None
+    injected = [*cells[:2], a_cell(3), a_cell(4, tags=["injected-parameters"])]
+    assert place_of(injected) == 3
