@@ -171,19 +171,21 @@ async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
         print(text)  # noqa: T201
         return 0
     file = Path(options.trail)
-    is_file = trails.is_file(file)
+    trail = await asyncio.to_thread(trails.trail_in, file) if trails.is_file(file) else None
     keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
     with TemporaryDirectory() as folder:
-        if is_file and not options.journal:
-            report = await asyncio.to_thread(trails.verified_file, file, keys)
+        if trail is not None and not options.journal:
+            report = await asyncio.to_thread(trails.verified_file, file, trail, keys)
         else:
             async with _some_gateway(options) as endpoint:
-                if not is_file:
+                is_file = trail is not None
+                if trail is None:
                     file = Path(folder) / "trail.ipynb"
                     await asyncio.to_thread(
                         trails.export, endpoint, options.trail, file, with_blobs=False
                     )
-                report = await asyncio.to_thread(trails.verified_file, file, keys)
+                    trail = await asyncio.to_thread(trails.trail_in, file)
+                report = await asyncio.to_thread(trails.verified_file, file, trail, keys)
                 kernel_id = report.kernel_id if is_file else options.trail
                 await asyncio.to_thread(trails.against_journal, endpoint, report, kernel_id)
     print(trails.as_json(report) if options.json else trails.shown(report))  # noqa: T201
@@ -197,18 +199,21 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
 
     rules = Rules.load(options.rules)
     file = Path(options.trail)
-    is_file = trails.is_file(file)
+    trail = await asyncio.to_thread(trails.trail_in, file) if trails.is_file(file) else None
     keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
     with TemporaryDirectory() as folder:
         try:
-            report = await asyncio.to_thread(replays.verified, file, keys) if is_file else None
+            report = None
+            if trail is not None:
+                report = await asyncio.to_thread(replays.verified, file, trail, keys)
             async with _some_gateway(options) as endpoint:
                 if report is None:
                     file = Path(folder) / "trail.ipynb"
                     await asyncio.to_thread(
                         trails.export, endpoint, options.trail, file, with_blobs=False
                     )
-                    report = await asyncio.to_thread(replays.verified, file, keys)
+                    trail = await asyncio.to_thread(trails.trail_in, file)
+                    report = await asyncio.to_thread(replays.verified, file, trail, keys)
                 found = await asyncio.to_thread(
                     replays.replay, endpoint, options, report, file, rules
                 )

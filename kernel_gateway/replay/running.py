@@ -23,7 +23,7 @@ from kernel_gateway.messaging.caller import Caller
 from kernel_gateway.replay.cells import CellPair, Execution
 from kernel_gateway.replay.executions import Recorded, execution_of, with_state
 from kernel_gateway.replay.pins import RecordedStates, Unavailable, VersionedFiles
-from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, TrailSource
+from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, SentSource, TrailSource
 from kernel_gateway.replay.selecting import ReplayRequest, Treatment
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.schema import InvalidField
@@ -201,7 +201,10 @@ class Replay:
         assert cell.facts is not None  # noqa: S101
         session = cell.facts.session
         derived_from = DerivedFrom(
-            kernel_id=self.trail.kernel_id, number=self.trail.number, digest=self.trail.digest
+            kernel_id=self.trail.kernel_id,
+            number=self.trail.number,
+            digest=self.trail.digest,
+            is_proven=not isinstance(self.source, SentSource),
         )
         replay = ReplayOptions(
             replay_id=self.replay_id,
