@@ -18,6 +18,8 @@ from kernel_gateway.replay.verdicts import (
     Verdict,
 )
 
+AS_DECLARED = (Standing.IDENTICAL, Standing.EQUIVALENT, Standing.DECLARED)
+
 
 def compared(pair: CellPair, rules: Rules) -> Verdict:
     """Return how near the replay of a cell came to its record, and why.
@@ -25,7 +27,8 @@ def compared(pair: CellPair, rules: Rules) -> Verdict:
     How it ended decides first: `failed`, `fixed`. Else the worse of outputs and files is the
     cell's verdict. State is reported and never decides: equal values are often pickled to other
     bytes (what an object has cached, the order of a set), and a value that matters is in the
-    outputs or files of this cell or a later one.
+    outputs or files of this cell or a later one. Without a file that it found when it was recorded,
+    a cell that does not come out the same is `unavailable`.
     """
     markers = Markers.of(pair.source, pair.tags)
     if pair.replayed is None:
@@ -46,9 +49,28 @@ def compared(pair: CellPair, rules: Rules) -> Verdict:
     if standing is None:
         parts = [outputs.standing, files.standing]
         standing = max(parts, key=COMPARED.index)
+    if pair.missing and standing not in AS_DECLARED:
+        # It is not known what the cell would have done with them.
+        standing = Standing.UNAVAILABLE
     return Verdict(
-        standing=standing, reasons=reasons, outputs=outputs, files=files, state=state, first=first
+        standing=standing,
+        reasons=reasons + _conditions(pair),
+        outputs=outputs,
+        files=files,
+        state=state,
+        first=first,
     )
+
+
+def _conditions(pair: CellPair) -> tuple[Reason, ...]:
+    """Return in what a cell began otherwise than when it was recorded."""
+    reasons = [
+        Reason(code="input-missing", where=path, detail=why) for path, why in pair.missing.items()
+    ]
+    if pair.after is not None:
+        detail = f"cell {pair.after} was run without files that are not kept any more"
+        reasons.append(Reason(code="after-input-missing", detail=detail))
+    return bounded(reasons)
 
 
 def _not_run(reason: str) -> Verdict:
