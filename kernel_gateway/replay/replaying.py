@@ -56,6 +56,7 @@ async def run(replay: Replay) -> AsyncGenerator[Event, None]:
     cells = replay.request.selected(replay.trail.cells)
     events = _pinned(replay, cells) if replay.request.is_pinned else _sequential(replay, cells)
     try:
+        await replay.set_up()
         async with aclosing(events):
             async for event in events:
                 yield event

@@ -1,4 +1,4 @@
-"""The one workspace of a sequential replay, in which what others did between cells is done again."""
+"""The workspace of a sequential replay, in which what others did between cells is done again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SessionWorkspace:
 
     async def _remove(self, path: str) -> None:
         try:
-            # A trail that somebody brought along names any path: storage must not be asked to climb.
+            # A trail that is brought along names any path: storage must not be asked to climb.
             names.check_file_key(path)
             await self.files.delete(self.target + path)
         except (InvalidField, NotFound):
