@@ -241,7 +241,9 @@ async def _trails(options: argparse.Namespace) -> int:
     TrailQuery.of_text(given)
     async with _some_gateway(options) as endpoint:
         if options.action == "list":
-            text = await asyncio.to_thread(trails.find, endpoint, given, as_json=options.json)
+            text = await asyncio.to_thread(
+                trails.find, endpoint, given, as_json=options.json, where=_where(options)
+            )
         else:
             text = await asyncio.to_thread(trails.reindex, endpoint)
     print(text)  # noqa: T201
@@ -304,6 +306,17 @@ async def _some_gateway(options: argparse.Namespace) -> AsyncIterator[Endpoint]:
 
     async with running(settings) as gateway:
         yield Endpoint(url=gateway.url, token=gateway.token or token)
+
+
+def _where(options: argparse.Namespace) -> list[str]:
+    """Return the options that have other commands use the same gateway; a token is not shown."""
+    named = {
+        "--gateway-url": options.gateway_url,
+        "--state-dir": options.state_dir,
+        "--config": options.config,
+    }
+    found = [part for name, value in named.items() if value for part in (name, str(value))]
+    return [*found, "--token", "TOKEN"] if options.token else found
 
 
 def _settings(options: argparse.Namespace, extra: list[str]) -> Settings:

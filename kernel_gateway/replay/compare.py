@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kernel_gateway.replay.cells import CellPair, Execution
 from kernel_gateway.replay.compare_outputs import bounded, compared_outputs
 from kernel_gateway.replay.markers import Markers
+from kernel_gateway.replay.outputs import text_of
 from kernel_gateway.replay.rules import Rules
 from kernel_gateway.replay.verdicts import (
     COMPARED,
@@ -18,6 +19,7 @@ from kernel_gateway.replay.verdicts import (
     Verdict,
 )
 
+MAX_MESSAGE_CHARACTERS = 200
 AS_DECLARED = (Standing.IDENTICAL, Standing.EQUIVALENT, Standing.DECLARED)
 
 
@@ -116,10 +118,19 @@ def _ending(
 
 def _ended(code: str, recorded: Execution, replayed: Execution) -> Reason:
     ends = [
-        end.status if end.ename is None else f"{end.status} ({end.ename[:80]})"
+        end.status if end.ename is None else f"{end.status} ({end.ename[:80]}{_message(end)})"
         for end in (recorded, replayed)
     ]
     return Reason(code=code, detail=" became ".join(ends))
+
+
+def _message(end: Execution) -> str:
+    """Return what the exception said, on one line, with a colon before it."""
+    for output in reversed(end.outputs):
+        if output.get("output_type") == "error" and output.get("ename") == end.ename:
+            text = " ".join(text_of(output.get("evalue", ""))[:MAX_MESSAGE_CHARACTERS].split())
+            return f": {text}" if text else ""
+    return ""
 
 
 def _compared_names(

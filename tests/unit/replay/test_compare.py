@@ -377,6 +377,13 @@ def test_a_cell_behind_one_that_missed_a_file_is_compared_and_says_so() -> None:
         assert (verdict.standing, verdict.reasons[-1].code) == (standing, "after-input-missing")
 
 
+def test_a_cell_that_fails_says_with_which_message() -> None:
+    raised = ran(error("OSError", "no\n space " + "x" * 300), status="error", ename="OSError")
+    verdict = compared(pair(ran(), raised), RULES)
+    assert verdict.reasons[0].detail.startswith("ok became error (OSError: no space xxx")
+    assert len(verdict.reasons[0].detail) < 250
+
+
 def test_a_reason_that_is_none_is_an_error_of_the_caller() -> None:
     with pytest.raises(ValueError, match="no such reason: 'whatever'"):
         compared(pair(ran(), None, reason="whatever"), RULES)
