@@ -29,8 +29,8 @@ def compared(pair: CellPair, rules: Rules) -> Verdict:
     How it ended decides first: `failed`, `fixed`. Else the worse of outputs and files is the
     cell's verdict. State is reported and never decides: equal values are often pickled to other
     bytes (what an object has cached, the order of a set), and a value that matters is in the
-    outputs or files of this cell or a later one. Without a file that it found when it was recorded,
-    a cell that does not come out the same is `unavailable`.
+    outputs or files of this cell or a later one. A cell without a file or connector that it had
+    when it was recorded is `unavailable` where it does not come out the same.
     """
     markers = Markers.of(pair.source, pair.tags)
     if pair.replayed is None:
@@ -51,7 +51,7 @@ def compared(pair: CellPair, rules: Rules) -> Verdict:
     if standing is None:
         parts = [outputs.standing, files.standing]
         standing = max(parts, key=COMPARED.index)
-    if pair.missing and standing not in AS_DECLARED:
+    if (pair.missing or pair.withheld) and standing not in AS_DECLARED:
         # It is not known what the cell would have done with them.
         standing = Standing.UNAVAILABLE
     return Verdict(
@@ -68,6 +68,10 @@ def _conditions(pair: CellPair) -> tuple[Reason, ...]:
     """Return in what a cell began otherwise than when it was recorded."""
     reasons = [
         Reason(code="input-missing", where=path, detail=why) for path, why in pair.missing.items()
+    ]
+    reasons += [
+        Reason(code="connector-withheld", where=each, detail="--with-connectors gives its values")
+        for each in pair.withheld
     ]
     if pair.after is not None:
         detail = f"cell {pair.after} was run without files that are not kept any more"

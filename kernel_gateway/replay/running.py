@@ -147,6 +147,7 @@ class Replay:
             recorded=recorded,
             replayed=None if reason else replayed,
             reason=reason,
+            withheld=() if self.request.has_connectors else cell.connectors,
         )
 
     async def execute(

@@ -100,7 +100,8 @@ def pair_from_dict(data: Mapping[str, Any]) -> CellPair:
     """Return the cell that a gateway sent (raises InvalidField)."""
     try:
         sides = {name: _execution(data[name]) for name in ("recorded", "replayed")}
-        return CellPair(**{**data, **sides, "tags": tuple(data["tags"])})
+        listed = {name: tuple(data[name]) for name in ("tags", "withheld")}
+        return CellPair(**{**data, **sides, **listed})
     except (KeyError, TypeError, AttributeError) as problem:
         raise InvalidField("cell", "is not what a gateway sends") from problem
 

@@ -370,6 +370,17 @@ def test_without_a_recorded_file_a_cell_is_the_same_or_unavailable_never_differe
         assert ("input-missing", "in.csv") in [(r.code, r.where) for r in verdict.reasons]
 
 
+def test_without_a_recorded_connector_a_cell_is_the_same_or_unavailable_and_names_the_option() -> (
+    None
+):
+    raised = ran(error("KeyError", "'CONN_gh_TOKEN'"), status="error", ename="KeyError")
+    for replayed, standing in ((ran(), Standing.IDENTICAL), (raised, Standing.UNAVAILABLE)):
+        verdict = compared(pair(ran(), replayed, withheld=("gh",)), RULES)
+        assert verdict.standing is standing
+        assert (verdict.reasons[-1].code, verdict.reasons[-1].where) == ("connector-withheld", "gh")
+        assert "--with-connectors" in verdict.reasons[-1].detail
+
+
 def test_a_cell_behind_one_that_missed_a_file_is_compared_and_says_so() -> None:
     same, other = ran(stream("1\n")), ran(stream("2\n"))
     for replayed, standing in ((same, Standing.IDENTICAL), (other, Standing.DIFFERENT)):
