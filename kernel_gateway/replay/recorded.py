@@ -69,7 +69,6 @@ class RecordedCell:
         found = self.started.metadata.get("tags")
         return tuple(t for t in found if isinstance(t, str)) if isinstance(found, list) else ()
 
-
     @property
     def connectors(self) -> tuple[str, ...]:
         """Ids of the connectors whose values it could read."""
