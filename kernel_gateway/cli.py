@@ -233,7 +233,7 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
 
 async def _trails(options: argparse.Namespace) -> int:
     from kernel_gateway.audit.trail_query import TrailQuery
-    from kernel_gateway.settings_trail_options import given_filters
+    from kernel_gateway.settings_trail_options import gateway_named, given_filters
     from kernel_gateway.web import trails_command as trails
 
     given = given_filters(options) if options.action == "list" else {}
@@ -242,7 +242,7 @@ async def _trails(options: argparse.Namespace) -> int:
     async with _some_gateway(options) as endpoint:
         if options.action == "list":
             text = await asyncio.to_thread(
-                trails.find, endpoint, given, as_json=options.json, where=_where(options)
+                trails.find, endpoint, given, as_json=options.json, where=gateway_named(options)
             )
         else:
             text = await asyncio.to_thread(trails.reindex, endpoint)
@@ -306,17 +306,6 @@ async def _some_gateway(options: argparse.Namespace) -> AsyncIterator[Endpoint]:
 
     async with running(settings) as gateway:
         yield Endpoint(url=gateway.url, token=gateway.token or token)
-
-
-def _where(options: argparse.Namespace) -> list[str]:
-    """Return the options that have other commands use the same gateway; a token is not shown."""
-    named = {
-        "--gateway-url": options.gateway_url,
-        "--state-dir": options.state_dir,
-        "--config": options.config,
-    }
-    found = [part for name, value in named.items() if value for part in (name, str(value))]
-    return [*found, "--token", "TOKEN"] if options.token else found
 
 
 def _settings(options: argparse.Namespace, extra: list[str]) -> Settings:

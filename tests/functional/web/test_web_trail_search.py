@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -183,7 +184,7 @@ def test_what_a_cell_named_cannot_steer_the_terminal() -> None:
         "export": "kernel-gateway trail export k",
     }  # fmt: skip
 
-    answer = {"cells": [cell], "next": None, "complete": True, "unreadable": {}}
+    answer: dict[str, Any] = {"cells": [cell], "next": None, "complete": True, "unreadable": {}}
     text = shown(answer)
 
     assert "created ab c" in text

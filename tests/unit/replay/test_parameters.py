@@ -6,7 +6,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from papermill.parameterize import parameterize_notebook
+from papermill.parameterize import parameterize_notebook  # type: ignore[import-untyped]
 
 from kernel_gateway.errors import BadRequest
 from kernel_gateway.replay.parameters import place_of, source_of, value_of

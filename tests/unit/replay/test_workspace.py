@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kernel_gateway.replay.recorded import RecordedCell
 from kernel_gateway.replay.workspace import SessionWorkspace
 from kernel_gateway.web.workspace_files import MemoryFileStore
 from tests.unit.replay.test_pins import TARGET, states_of, stored
-from tests.unit.replay.trails import RecordedCell, a_cell, change
+from tests.unit.replay.trails import a_cell, change
 
 
 def workspace_of(*cells: RecordedCell, files: MemoryFileStore) -> SessionWorkspace:
