@@ -213,8 +213,10 @@ async def _check_object_lock(
     bucket = deployment.stack.records
     if settings.audit.lock is not None and not await store.can_lock(bucket):
         raise ConfigError(
-            f"audit.object_lock: the bucket {bucket} was not made for Object Lock; make it anew "
-            "with it, or leave the option away"
+            f"audit.object_lock: the bucket {bucket} was not made for Object Lock. A local one "
+            "gets it only where the state directory is new: start with another --state-dir (trails "
+            "that are to be kept: `trail export` them from this one first), or leave the option "
+            "out. On AWS, enable Object Lock for the bucket"
         )
 
 

@@ -172,19 +172,21 @@ async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
         print(text)  # noqa: T201
         return 0
     file = Path(options.trail)
-    is_file = trails.is_file(file)
+    trail = await asyncio.to_thread(trails.trail_in, file) if trails.is_file(file) else None
     keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
     with TemporaryDirectory() as folder:
-        if is_file and not options.journal:
-            report = await asyncio.to_thread(trails.verified_file, file, keys)
+        if trail is not None and not options.journal:
+            report = await asyncio.to_thread(trails.verified_file, file, trail, keys)
         else:
             async with _some_gateway(options) as endpoint:
-                if not is_file:
+                is_file = trail is not None
+                if trail is None:
                     file = Path(folder) / "trail.ipynb"
                     await asyncio.to_thread(
                         trails.export, endpoint, options.trail, file, with_blobs=False
                     )
-                report = await asyncio.to_thread(trails.verified_file, file, keys)
+                    trail = await asyncio.to_thread(trails.trail_in, file)
+                report = await asyncio.to_thread(trails.verified_file, file, trail, keys)
                 kernel_id = report.kernel_id if is_file else options.trail
                 await asyncio.to_thread(trails.against_journal, endpoint, report, kernel_id)
     print(trails.as_json(report) if options.json else trails.shown(report))  # noqa: T201
@@ -200,18 +202,21 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
     if options.report is not None:
         replays.check_report(options.report)
     file = Path(options.trail)
-    is_file = trails.is_file(file)
+    trail = await asyncio.to_thread(trails.trail_in, file) if trails.is_file(file) else None
     keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
     with TemporaryDirectory() as folder:
         try:
-            report = await asyncio.to_thread(replays.verified, file, keys) if is_file else None
+            report = None
+            if trail is not None:
+                report = await asyncio.to_thread(replays.verified, file, trail, keys)
             async with _some_gateway(options) as endpoint:
                 if report is None:
                     file = Path(folder) / "trail.ipynb"
                     await asyncio.to_thread(
                         trails.export, endpoint, options.trail, file, with_blobs=False
                     )
-                    report = await asyncio.to_thread(replays.verified, file, keys)
+                    trail = await asyncio.to_thread(trails.trail_in, file)
+                    report = await asyncio.to_thread(replays.verified, file, trail, keys)
                 found = await asyncio.to_thread(
                     replays.replay, endpoint, options, report, file, rules
                 )
@@ -236,7 +241,7 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
 
 async def _trails(options: argparse.Namespace) -> int:
     from kernel_gateway.audit.trail_query import TrailQuery
-    from kernel_gateway.settings_trail_options import given_filters
+    from kernel_gateway.settings_trail_options import gateway_named, given_filters
     from kernel_gateway.web import trails_command as trails
 
     given = given_filters(options) if options.action == "list" else {}
@@ -244,7 +249,9 @@ async def _trails(options: argparse.Namespace) -> int:
     TrailQuery.of_text(given)
     async with _some_gateway(options) as endpoint:
         if options.action == "list":
-            text = await asyncio.to_thread(trails.find, endpoint, given, as_json=options.json)
+            text = await asyncio.to_thread(
+                trails.find, endpoint, given, as_json=options.json, where=gateway_named(options)
+            )
         else:
             text = await asyncio.to_thread(trails.reindex, endpoint)
     print(text)  # noqa: T201

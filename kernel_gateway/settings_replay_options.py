@@ -11,8 +11,8 @@ FAIL_ON = ("different", "failed", "equivalent")
 TEXT = "run the cells of a trail again, and say what came out differently"
 EXIT_CODES = """\
 Exit code 0: identical or equivalent; 1: differences; 2: wrong usage; 3: the trail was tampered
-with, nothing was run; 4: it could not be run, or not all of what it needs is kept; 5: there is
-nothing in it that can be replayed."""
+with, or nobody has signed it, nothing was run; 4: it could not be run, or not all of what it needs
+is kept; 5: there is nothing in it that can be replayed."""
 
 
 def add_replay(
@@ -72,6 +72,11 @@ def add_replay(
     parser.add_argument("--discard", action="store_true", help="delete what it wrote afterwards")
     parser.add_argument(
         "--keys", metavar="FILE", type=Path, help="what `keys export` printed (the state's own)"
+    )
+    parser.add_argument(
+        "--unsigned",
+        action="store_true",
+        help="run also what nobody has signed and the gateway has no journal of",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_client_options(parser)

@@ -45,3 +45,14 @@ def given_filters(options: argparse.Namespace) -> dict[str, str]:
     """Return the filters of ``trail list`` that were given, by the names of the REST API."""
     named = ((name.removeprefix("--").replace("-", "_")) for name, _, _ in FILTERS)
     return {name: value for name in named if (value := getattr(options, name)) is not None}
+
+
+def gateway_named(options: argparse.Namespace) -> list[str]:
+    """Return the options that have other commands use the same gateway; a token is not shown."""
+    named = {
+        "--gateway-url": options.gateway_url,
+        "--state-dir": options.state_dir,
+        "--config": options.config,
+    }
+    found = [part for name, value in named.items() if value for part in (name, str(value))]
+    return [*found, "--token", "TOKEN"] if options.token else found

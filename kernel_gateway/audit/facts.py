@@ -33,11 +33,14 @@ class DerivedFrom:
     Attributes:
         kernel_id: whose journal it is.
         number, digest: of the entry.
+        is_proven: the gateway found it in that journal; False = a caller brought the trail along,
+            and whether there is such a kernel is its word; None = an earlier version did not say.
     """
 
     kernel_id: str
     number: int
     digest: str
+    is_proven: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from kernel_gateway.audit.chain import (
     incomplete,
 )
 from kernel_gateway.audit.envelopes import Envelope
+from kernel_gateway.audit.facts import DerivedFrom
 from kernel_gateway.audit.later_events import (
     CellsUnrecorded,
     ContentRemoved,
@@ -67,6 +68,7 @@ class Report:
         unproven: what could not be checked, for people.
         problems: in the order of the file.
         is_against_journal: the end was compared with the journal.
+        derived_from: what it says that its cells are a replay of, None for none.
     """
 
     kernel_id: str | None = None
@@ -81,6 +83,7 @@ class Report:
     unproven: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     is_against_journal: bool = False
+    derived_from: DerivedFrom | None = None
 
     @property
     def exit_code(self) -> int:
@@ -124,6 +127,7 @@ def verify(trail: TrailFile, keys: Mapping[str, Key]) -> Report:
         _check_view(trail.cells, own, report)
         ours = sorted((each.entry for each in own), key=lambda entry: entry.number)
         report.incomplete = incomplete(ours)
+        report.derived_from = _derived_from(ours)
     else:
         _check_view(trail.cells, [], report)
     _check_claims(trail, report)
@@ -146,6 +150,12 @@ def _check_claims(trail: TrailFile, report: Report) -> None:
     is_end = count == report.head_number
     if is_end and trail.claimed_head not in (None, report.head_digest):
         report.add("replaced", None, "the file says that its last entry is another one")
+
+
+def _derived_from(entries: Sequence[Entry]) -> DerivedFrom | None:
+    started = (each.event for each in entries if isinstance(each.event, CellStarted))
+    facts = next((each.gateway for each in started if each.gateway is not None), None)
+    return None if facts is None else facts.session.derived_from
 
 
 def compare_with_journal(report: Report, number: int, digest: str) -> None:

@@ -136,7 +136,7 @@ class KernelRegistry:
         )
         registry = cls(services, environments)
         await asyncio.gather(dispatcher.open(), services.replica.open())
-        registry._directory.begin(lambda: cut_off.end_all(registry))
+        registry._directory.begin(lambda: cut_off.sweep(registry))
         return registry
 
     async def close(self) -> None:

@@ -43,6 +43,9 @@ class CellPair:
         replayed: the execution now; None where it was not run.
         reason: why it was not run; ``""`` where it was. One of ``unavailable: <what is missing>``,
             ``not-replayable: <why>``, ``skipped: <why>``.
+        missing: why files that the cell found when it was recorded were not there now, by path.
+        withheld: ids of connectors whose values it could read when it was recorded, and not now.
+        after: the number of the first cell before it, in the same session, that missed files.
     """
 
     number: int
@@ -53,3 +56,6 @@ class CellPair:
     recorded: Execution | None
     replayed: Execution | None
     reason: str = ""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    withheld: tuple[str, ...] = ()
+    after: int | None = None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kernel_gateway.replay.cells import CellPair, Execution
 from kernel_gateway.replay.compare_outputs import bounded, compared_outputs
 from kernel_gateway.replay.markers import Markers
+from kernel_gateway.replay.outputs import text_of
 from kernel_gateway.replay.rules import Rules
 from kernel_gateway.replay.verdicts import (
     COMPARED,
@@ -18,6 +19,9 @@ from kernel_gateway.replay.verdicts import (
     Verdict,
 )
 
+MAX_MESSAGE_CHARACTERS = 200
+AS_DECLARED = (Standing.IDENTICAL, Standing.EQUIVALENT, Standing.DECLARED)
+
 
 def compared(pair: CellPair, rules: Rules) -> Verdict:
     """Return how near the replay of a cell came to its record, and why.
@@ -25,7 +29,8 @@ def compared(pair: CellPair, rules: Rules) -> Verdict:
     How it ended decides first: `failed`, `fixed`. Else the worse of outputs and files is the
     cell's verdict. State is reported and never decides: equal values are often pickled to other
     bytes (what an object has cached, the order of a set), and a value that matters is in the
-    outputs or files of this cell or a later one.
+    outputs or files of this cell or a later one. A cell without a file or connector that it had
+    when it was recorded is `unavailable` where it does not come out the same.
     """
     markers = Markers.of(pair.source, pair.tags)
     if pair.replayed is None:
@@ -46,9 +51,32 @@ def compared(pair: CellPair, rules: Rules) -> Verdict:
     if standing is None:
         parts = [outputs.standing, files.standing]
         standing = max(parts, key=COMPARED.index)
+    if (pair.missing or pair.withheld) and standing not in AS_DECLARED:
+        # It is not known what the cell would have done with them.
+        standing = Standing.UNAVAILABLE
     return Verdict(
-        standing=standing, reasons=reasons, outputs=outputs, files=files, state=state, first=first
+        standing=standing,
+        reasons=reasons + _conditions(pair),
+        outputs=outputs,
+        files=files,
+        state=state,
+        first=first,
     )
+
+
+def _conditions(pair: CellPair) -> tuple[Reason, ...]:
+    """Return in what a cell began otherwise than when it was recorded."""
+    reasons = [
+        Reason(code="input-missing", where=path, detail=why) for path, why in pair.missing.items()
+    ]
+    reasons += [
+        Reason(code="connector-withheld", where=each, detail="--with-connectors gives its values")
+        for each in pair.withheld
+    ]
+    if pair.after is not None:
+        detail = f"cell {pair.after} was run without files that are not kept any more"
+        reasons.append(Reason(code="after-input-missing", detail=detail))
+    return bounded(reasons)
 
 
 def _not_run(reason: str) -> Verdict:
@@ -94,10 +122,19 @@ def _ending(
 
 def _ended(code: str, recorded: Execution, replayed: Execution) -> Reason:
     ends = [
-        end.status if end.ename is None else f"{end.status} ({end.ename[:80]})"
+        end.status if end.ename is None else f"{end.status} ({end.ename[:80]}{_message(end)})"
         for end in (recorded, replayed)
     ]
     return Reason(code=code, detail=" became ".join(ends))
+
+
+def _message(end: Execution) -> str:
+    """Return what the exception said, on one line, with a colon before it."""
+    for output in reversed(end.outputs):
+        if output.get("output_type") == "error" and output.get("ename") == end.ename:
+            text = " ".join(text_of(output.get("evalue", ""))[:MAX_MESSAGE_CHARACTERS].split())
+            return f": {text}" if text else ""
+    return ""
 
 
 def _compared_names(

@@ -1,4 +1,7 @@
-"""Parameters of a replay, as papermill sets them: a cell after the one tagged ``parameters``."""
+"""Parameters of a replay, as papermill sets them: a cell after the one tagged ``parameters``.
+
+A cell that papermill, or a replay, has injected before is replaced.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +41,18 @@ def source_of(parameters: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def place_of(cells: Sequence[RecordedCell]) -> int:
-    """Return how many cells run before they are set: up to the first that is tagged, else none."""
+def place_of(cells: Sequence[RecordedCell]) -> int | None:
+    """Return how many cells come before they are set, None where no cell says.
+
+    Those before the cell that was injected, else up to the first that is tagged.
+    """
+    for place, cell in enumerate(cells):
+        if INJECTED_TAG in cell.tags:
+            return place
     for place, cell in enumerate(cells, 1):
         if TAG in cell.tags:
             return place
-    return 0
+    return None
 
 
 def _literal(value: Any, name: str) -> str:

@@ -69,6 +69,13 @@ class RecordedCell:
         found = self.started.metadata.get("tags")
         return tuple(t for t in found if isinstance(t, str)) if isinstance(found, list) else ()
 
+    @property
+    def connectors(self) -> tuple[str, ...]:
+        """Ids of the connectors whose values it could read."""
+        handler = None if self.finished is None else self.finished.handler
+        witness = None if handler is None else handler.witness
+        return () if witness is None else witness.connectors
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTrail:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kernel_gateway.errors import Conflict, NotFound
+from kernel_gateway.errors import Conflict
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.replay import parameters
 from kernel_gateway.replay.cells import CellPair
-from kernel_gateway.replay.pins import Pins, Unavailable
+from kernel_gateway.replay.pins import Unavailable
 from kernel_gateway.replay.recorded import RecordedCell
 from kernel_gateway.replay.running import Replay
 from kernel_gateway.replay.selecting import Treatment, treatment
+from kernel_gateway.replay.workspace import SessionWorkspace
 from lambda_kernel.contract import keys
 
 PINNED_AT_ONCE = 4
+REPLACED = Treatment(runs=False, reason="skipped: the parameters of this replay replace it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ async def run(replay: Replay) -> AsyncGenerator[Event, None]:
     cells = replay.request.selected(replay.trail.cells)
     events = _pinned(replay, cells) if replay.request.is_pinned else _sequential(replay, cells)
     try:
+        await replay.set_up()
         async with aclosing(events):
             async for event in events:
                 yield event
@@ -63,12 +66,16 @@ async def run(replay: Replay) -> AsyncGenerator[Event, None]:
 
 async def _sequential(replay: Replay, cells: Sequence[RecordedCell]) -> AsyncGenerator[Event, None]:
     session = _Session(replay)
-    parameters_after = parameters.place_of(cells)
+    values = replay.request.parameters
+    parameters_after = parameters.place_of(cells) or 0
     for place, cell in enumerate(cells):
         if place == parameters_after:
-            session.parameters = replay.request.parameters
+            session.parameters = values
         yield _begun(cell, place, len(cells))
-        yield await session.pair(cell)
+        if values and place == parameters_after and parameters.INJECTED_TAG in cell.tags:
+            yield await replay.pair(cell, REPLACED)
+        else:
+            yield await session.pair(cell)
     await session.end()
 
 
@@ -125,8 +132,10 @@ class _Session:
         self._replay = replay
         self._kernel: LambdaKernel | None = None
         self._number: int | None = None
-        self._recorded: Pins = {}
         self._broken = ""
+        self._lacking: int | None = None
+        target = keys.replay_prefix(replay.replayer.user, replay.replay_id)
+        self._workspace = SessionWorkspace(states=replay.states, files=replay.files, target=target)
 
     async def pair(self, cell: RecordedCell) -> CellPair:
         """Return a cell beside what it was, with all that came before it in the replay."""
@@ -136,11 +145,18 @@ class _Session:
                 await self._prepare(cell)
                 await self._set_parameters()
             except Unavailable as gone:
-                # What comes later would run on another workspace than the recorded one.
+                # What comes later would begin with who knows what.
                 self._broken = f"unavailable: {gone}"
         if treated.runs and self._broken:
             treated = Treatment(runs=False, reason=self._broken)
-        return await self._replay.pair(cell, treated, self._kernel)
+        pair = await self._replay.pair(cell, treated, self._kernel)
+        if pair.replayed is None:
+            return pair
+        missing = self._workspace.missing
+        pair = replace(pair, missing=missing, after=self._lacking)
+        if missing and self._lacking is None:
+            self._lacking = cell.number
+        return pair
 
     async def end(self) -> None:
         """End the kernel; its journal stays."""
@@ -159,7 +175,7 @@ class _Session:
             raise Conflict(f"the parameters could not be set: {reason or 'see the replay'}")
 
     async def _prepare(self, cell: RecordedCell) -> None:
-        await self._bring_files(cell)
+        await self._workspace.prepare(cell)
         if self._kernel is not None and self._number == cell.session:
             return
         is_first = self._kernel is None
@@ -168,22 +184,6 @@ class _Session:
         found = await self._replay.begin(cell) if goes_on else None
         self._kernel = await self._replay.start(cell, found)
         self._number = cell.session
-
-    async def _bring_files(self, cell: RecordedCell) -> None:
-        """Do what others than recorded cells did to the workspace before a cell."""
-        if not cell.has_committed:
-            return
-        replay = self._replay
-        target = keys.replay_prefix(replay.replayer.user, replay.replay_id)
-        before = await replay.states.files_before(cell)
-        new = {path: pin for path, pin in before.items() if self._recorded.get(path) != pin}
-        await replay.states.bring(new, target)
-        for path in self._recorded.keys() - before.keys():
-            try:
-                await replay.files.delete(target + path)
-            except NotFound:
-                continue
-        self._recorded = await replay.states.files_after(cell)
 
 
 async def _next(events: asyncio.Queue[Event], all_done: asyncio.Future[Any]) -> Event:

@@ -35,6 +35,7 @@ class TrailIdentity:
         user, agent: whose kernel it was.
         environment: id of the environment.
         verified: what its verification said, in a few words; ``""`` = it was not asked.
+        keys: ids of the trusted keys that signed it; none = nobody has.
     """
 
     kernel_id: str
@@ -44,6 +45,7 @@ class TrailIdentity:
     agent: str | None = None
     environment: str = ""
     verified: str = ""
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,8 @@ from kernel_gateway.messaging.caller import Caller
 from kernel_gateway.replay.cells import CellPair, Execution
 from kernel_gateway.replay.executions import Recorded, execution_of, with_state
 from kernel_gateway.replay.pins import RecordedStates, Unavailable, VersionedFiles
-from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, TrailSource
+from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, SentSource, TrailSource
 from kernel_gateway.replay.selecting import ReplayRequest, Treatment
-from lambda_kernel.contract import keys
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 
@@ -67,12 +66,24 @@ class Replay:
     replay_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     kernel_ids: list[str] = field(default_factory=list)
     states: RecordedStates = field(init=False)
+    _discarded: cut_off.DiscardedReplay | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         services = self.registry.services
         self.states = RecordedStates(
             self.trail, services.store, self.files, services.stack, readable=self.readable
         )
+
+    async def set_up(self) -> None:
+        """Have its files deleted, where nobody wants to keep them, whatever becomes of the gateway.
+
+        Raises:
+            StorageError: S3 does not answer.
+        """
+        if not self.request.keeps_files:
+            self._discarded = await cut_off.DiscardedReplay.begin(
+                self.registry.services, self.replayer.user, self.replay_id
+            )
 
     async def begin(self, cell: RecordedCell) -> Found | None:
         """Return the copied commit that a cell begins with; raises as RecordedStates.begin."""
@@ -136,6 +147,7 @@ class Replay:
             recorded=recorded,
             replayed=None if reason else replayed,
             reason=reason,
+            withheld=() if self.request.has_connectors else cell.connectors,
         )
 
     async def execute(
@@ -201,7 +213,10 @@ class Replay:
         assert cell.facts is not None  # noqa: S101
         session = cell.facts.session
         derived_from = DerivedFrom(
-            kernel_id=self.trail.kernel_id, number=self.trail.number, digest=self.trail.digest
+            kernel_id=self.trail.kernel_id,
+            number=self.trail.number,
+            digest=self.trail.digest,
+            is_proven=not isinstance(self.source, SentSource),
         )
         replay = ReplayOptions(
             replay_id=self.replay_id,
@@ -224,9 +239,8 @@ class Replay:
         agent = self.replayer.agent if self.request.has_connectors else None
         scope = Scope(user=self.replayer.user, agent=agent, execution=self.replay_id)
         await cut_off.delete_state(services, scope)
-        if not self.request.keeps_files:
-            prefix = keys.replay_prefix(self.replayer.user, self.replay_id)
-            await self.files.delete_all(prefix)
+        if self._discarded is not None:
+            await self._discarded.end(services)
 
 
 def _workdir_name(recorded: str | None) -> str | None:

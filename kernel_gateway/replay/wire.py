@@ -28,6 +28,8 @@ class ReplayBody:
         entries: how many of its entries; None = all there are.
         head: SHA-256 (hex) of the last of them, which must be in the journal.
         trail: payloads of the entries, base64, where this deployment has no such journal.
+        verified: the caller has checked that a key it trusts has signed ``trail``; else nothing of
+            the caller's is opened for it, whatever owner it names.
         mode, begin, only, parameters, network, connectors, keep_files: see ReplayRequest.
     """
 
@@ -35,6 +37,7 @@ class ReplayBody:
     entries: int | None = None
     head: str | None = None
     trail: tuple[str, ...] = ()
+    verified: bool = False
     mode: Mode = "sequential"
     begin: int | None = None
     only: tuple[int, ...] = ()
@@ -97,7 +100,8 @@ def pair_from_dict(data: Mapping[str, Any]) -> CellPair:
     """Return the cell that a gateway sent (raises InvalidField)."""
     try:
         sides = {name: _execution(data[name]) for name in ("recorded", "replayed")}
-        return CellPair(**{**data, **sides, "tags": tuple(data["tags"])})
+        listed = {name: tuple(data[name]) for name in ("tags", "withheld")}
+        return CellPair(**{**data, **sides, **listed})
     except (KeyError, TypeError, AttributeError) as problem:
         raise InvalidField("cell", "is not what a gateway sends") from problem
 

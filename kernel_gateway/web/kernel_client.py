@@ -104,6 +104,7 @@ class GatewayKernelClient:
         iopub_channel: what every client of the kernel gets.
         stdin_channel: questions of the kernel.
         control_channel: replies to control requests.
+        cell_metadata: goes with every execute_request; nbclient itself sends none.
     """
 
     def __init__(self, endpoint: Endpoint, kernel_id: str) -> None:
@@ -113,6 +114,7 @@ class GatewayKernelClient:
         self._socket: WebSocketClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
         self.allow_stdin = False
+        self.cell_metadata: dict[str, Any] = {}
         self.shell_channel = ShellChannel(self._send)
         self.iopub_channel = ChannelQueue()
         self.stdin_channel = ChannelQueue()
@@ -153,15 +155,21 @@ class GatewayKernelClient:
             "allow_stdin": self.allow_stdin if allow_stdin is None else allow_stdin,
             "stop_on_error": stop_on_error,
         }
-        return self.send("execute_request", content)
+        return self.send("execute_request", content, metadata=self.cell_metadata)
 
     def kernel_info(self) -> str:
         """Send a kernel_info_request and return its msg_id (raises ApiError)."""
         return self.send("kernel_info_request", {})
 
-    def send(self, msg_type: str, content: dict[str, Any], channel: str = "shell") -> str:
+    def send(
+        self,
+        msg_type: str,
+        content: dict[str, Any],
+        channel: str = "shell",
+        metadata: dict[str, Any] | None = None,
+    ) -> str:
         """Send a message and return its msg_id (raises ApiError)."""
-        message = self.session.msg(msg_type, content)
+        message = self.session.msg(msg_type, content, metadata=metadata)
         self._send(OutMessage(channel=channel, **message))
         msg_id: str = message["header"]["msg_id"]
         return msg_id

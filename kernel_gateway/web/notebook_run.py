@@ -83,14 +83,14 @@ async def run_notebook(
             cell.outputs = []
             cell.execution_count = None
         try:
-            return await _run_cells(runner, notebook, report)
+            return await _run_cells(runner, client, notebook, report)
         finally:
             # What widgets show, for front ends that have no kernel.
             runner.set_widgets_metadata()
 
 
 async def _run_cells(
-    runner: NotebookClient, notebook: Any, report: Report
+    runner: NotebookClient, client: GatewayKernelClient, notebook: Any, report: Report
 ) -> NotebookFailure | None:
     count = sum(1 for cell in notebook.cells if _is_code(cell))
     number = 0
@@ -99,6 +99,7 @@ async def _run_cells(
             continue
         number += 1
         report(number, count, cell.source.lstrip().partition("\n")[0])
+        client.cell_metadata = _sent_metadata(cell)
         try:
             await runner.async_execute_cell(cell, index)
         except CellExecutionError as failure:
@@ -138,6 +139,18 @@ async def new_kernel(
 def _own_kernel(notebook: Any) -> str:
     name: str = notebook.metadata.get("kernelspec", {}).get("name", "")
     return name if name.startswith("lambda-") else DEFAULT_KERNEL
+
+
+def _sent_metadata(cell: Any) -> dict[str, Any]:
+    """Return what is recorded of a cell beside its code, by the names that JupyterLab sends.
+
+    Not all of its metadata, as JupyterLab does: there may be times of an earlier run, or a trail.
+    """
+    sent: dict[str, Any] = {"cellId": cell.id}
+    tags = cell.metadata.get("tags")
+    if isinstance(tags, list):
+        sent["tags"] = [tag for tag in tags if isinstance(tag, str)]
+    return sent
 
 
 def _is_code(cell: Any) -> bool:

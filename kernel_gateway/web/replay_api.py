@@ -15,7 +15,6 @@ from kernel_gateway.errors import BadRequest, Conflict, Forbidden, GatewayError,
 from kernel_gateway.kernels.identity import Identity, may_execute
 from kernel_gateway.replay.cells import CellPair
 from kernel_gateway.replay.compare import compared
-from kernel_gateway.replay.parameters import place_of
 from kernel_gateway.replay.pins import VersionedFiles
 from kernel_gateway.replay.recorded import (
     JournalSource,
@@ -31,6 +30,7 @@ from kernel_gateway.replay.wire import ReplayBody, pair_to_dict
 from kernel_gateway.web.base import endpoint
 from kernel_gateway.web.callers import caller_of
 from kernel_gateway.web.execute_api import EVENT_STREAM, HEARTBEAT, HEARTBEAT_S
+from kernel_gateway.web.replay_notes import note_of_origin, notes_of
 from kernel_gateway.web.trail_api import JournalHandler
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.schema import InvalidField, encode
@@ -45,6 +45,7 @@ class ReplaysHandler(JournalHandler):
     def initialize(self) -> None:
         """Begin without a caller that is gone."""
         self._gone = asyncio.Event()
+        self._notes: list[str] = []
 
     def on_connection_close(self) -> None:
         """Have the replay end when its caller is gone."""
@@ -56,6 +57,7 @@ class ReplaysHandler(JournalHandler):
         """Replay, and answer with an event for each cell, or with a report at the end."""
         body = ReplayBody.read(self.json_object())
         replay = await self._replay(body)
+        self._notes = await self._notes_of(replay)
         if EVENT_STREAM in self.request.headers.get("Accept", ""):
             await self._stream(replay)
         else:
@@ -75,11 +77,11 @@ class ReplaysHandler(JournalHandler):
             raise Conflict("the trail does not end with the entry that is named: tampered")
         request.selected(trail.cells)
         owner = self._owner(trail)
-        # What a caller brings along may name anything: only its own is believed.
         is_theirs = owner is not None and may_execute(self.identity, owner)
-        readable = None
-        if owner is not None and (is_theirs or isinstance(source, JournalSource)):
-            readable = keys.user_prefix(owner.user)
+        # What a caller brings along may name anything: only its own is believed, and only of a
+        # trail that somebody has signed. Else a stranger's code would read the caller's files.
+        is_believed = isinstance(source, JournalSource) or (is_theirs and body.verified)
+        readable = keys.user_prefix(owner.user) if owner is not None and is_believed else None
         replayer = self.identity.as_owner
         if request.has_connectors:
             if owner is None or not is_theirs:
@@ -99,6 +101,12 @@ class ReplaysHandler(JournalHandler):
             caller=caller_of(self.identity, "rest", self.request.headers),
             readable=readable,
         )
+
+    async def _notes_of(self, replay: Replay) -> list[str]:
+        facts = replay.trail.facts
+        derived = None if facts is None else facts.session.derived_from
+        origin = [] if derived is None else [await note_of_origin(derived, self._journal)]
+        return notes_of(replay) + origin
 
     async def _source(self, body: ReplayBody) -> TrailSource:
         is_here = await self.registry.services.recorder.opened(body.kernel_id).open() > 0
@@ -124,7 +132,7 @@ class ReplaysHandler(JournalHandler):
         self.set_header("Content-Type", f"{EVENT_STREAM}; charset=utf-8")
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Accel-Buffering", "no")
-        self.write(_event("replay", _model(replay)))
+        self.write(_event("replay", _model(replay, self._notes)))
         try:
             async with aclosing(run(replay)) as events:
                 async for event in self._until_gone(events):
@@ -150,7 +158,7 @@ class ReplaysHandler(JournalHandler):
         if self._gone.is_set():
             return
         cells.sort(key=lambda cell: cell["number"])
-        answer = {**_model(replay), "kernels": replay.kernel_ids, "cells": cells}
+        answer = {**_model(replay, self._notes), "kernels": replay.kernel_ids, "cells": cells}
         self.finish(json.dumps(answer))
 
     async def _until_gone(self, events: AsyncIterator[Event]) -> AsyncIterator[Event | None]:
@@ -178,7 +186,7 @@ class ReplaysHandler(JournalHandler):
             await asyncio.gather(gone, getting, return_exceptions=True)
 
 
-def _model(replay: Replay) -> dict[str, Any]:
+def _model(replay: Replay, notes: list[str]) -> dict[str, Any]:
     trail = replay.trail
     facts = trail.facts
     return {
@@ -193,27 +201,8 @@ def _model(replay: Replay) -> dict[str, Any]:
         "replayer": replay.replayer.user,
         "network": "none",
         "prefix": keys.replay_prefix(replay.replayer.user, replay.replay_id),
-        "notes": notes_of(replay),
+        "notes": notes,
     }
-
-
-def notes_of(replay: Replay) -> list[str]:
-    """Return what a reader of a report should know of where it ran, a sentence each."""
-    facts = replay.trail.facts
-    if facts is None:
-        return ["The trail does not say what its cells ran in."]
-    notes = []
-    dispatcher = replay.registry.services.dispatcher
-    if facts.environment.handler_digest != dispatcher.handler_digest:
-        notes.append("The code that runs cells is of another version than when it was recorded.")
-    if isinstance(replay.source, SentSource):
-        notes.append("This gateway has no journal of the kernel: it replayed what the file holds.")
-    ends = (cell.finished for cell in replay.trail.cells)
-    if any(end is not None and end.handler and end.handler.home_head for end in ends):
-        notes.append("The recorded session had files in its HOME; a replayed cell's HOME is empty.")
-    if replay.request.parameters and not place_of(replay.trail.cells):
-        notes.append("No cell is tagged `parameters`: they were set before the first one.")
-    return notes
 
 
 def _event_of(event: Event) -> bytes:

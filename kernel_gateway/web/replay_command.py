@@ -13,7 +13,7 @@ from typing import Any
 
 from securesystemslib.signer import Key
 
-from kernel_gateway.audit.notebook_reading import read_trail
+from kernel_gateway.audit.notebook_reading import TrailFile, read_trail
 from kernel_gateway.audit.verifying import TAMPERED, Report
 from kernel_gateway.client.endpoint import ApiError, BadInput, Conflict, Endpoint, NoSuchThing
 from kernel_gateway.errors import BadRequest
@@ -43,6 +43,16 @@ FAILING = {
     "equivalent": {Standing.EQUIVALENT},
 }
 SHOWN_REASONS = 3
+UNSIGNED = (
+    "nobody has signed this trail, and this gateway has no journal of its kernel: anybody can have "
+    "written what it says, its owner and outputs too"
+)
+HOW_UNSIGNED = "--unsigned runs it nevertheless, without opening any file or variable of yours"
+NOT_OPENED = "Whatever owner it names, no file or variable of yours was opened for it."
+UNSIGNED_HERE = (
+    "WARNING: nobody has signed this trail: only the gateway's own journal, which holds the same "
+    "entries, speaks for it."
+)
 
 
 class ReplayEnded(ApiError):
@@ -82,14 +92,14 @@ class Replayed:
         return [cell.verdict.standing for cell in self.cells]
 
 
-def verified(file: Path, keys: Mapping[str, Key]) -> Report:
-    """Return what a trail proves.
+def verified(file: Path, trail: TrailFile, keys: Mapping[str, Key]) -> Report:
+    """Return what the trail in a file proves.
 
     Raises:
         ReplayEnded: nobody should run it: it was tampered with, or is empty.
-        ConfigError, NotATrail: it cannot be read.
+        ConfigError: what stands beside it cannot be read.
     """
-    report = verified_file(file, keys)
+    report = verified_file(file, trail, keys)
     if report.exit_code == TAMPERED:
         raise ReplayEnded(f"nothing was run: {verification_shown(report)}", TAMPERED)
     if report.kernel_id is None:
@@ -110,33 +120,31 @@ def replay(
         rules: what may differ.
 
     Raises:
-        ReplayEnded: the gateway's journal says otherwise, or nobody says whose the file is.
+        ReplayEnded: the gateway's journal says otherwise, or nobody speaks for the trail.
         BadRequest: the request is wrong.
         ApiError: the gateway refused, or could not go on.
     """
     body = _body_of(options, report)
     keeps_outputs = options.report is not None
+    warning = "" if report.key_ids else UNSIGNED_HERE
     try:
         try:
-            return _replay(endpoint, body, rules, keeps_outputs=keeps_outputs)
+            found = _replay(endpoint, body, rules, keeps_outputs=keeps_outputs)
         except NoSuchThing:
-            _refuse_unsigned(report)
-            sent = {**body, "trail": _payloads(file)}
-            return _replay(endpoint, sent, rules, keeps_outputs=keeps_outputs)
+            if not report.key_ids and not options.unsigned:
+                raise ReplayEnded(
+                    f"nothing was run: {UNSIGNED}; {HOW_UNSIGNED}", TAMPERED
+                ) from None
+            warning = "" if report.key_ids else f"WARNING: {UNSIGNED}. {NOT_OPENED}"
+            sent = {**body, "trail": _payloads(file), "verified": bool(report.key_ids)}
+            found = _replay(endpoint, sent, rules, keeps_outputs=keeps_outputs)
     except Conflict as problem:
         raise ReplayEnded(f"nothing was run: {problem}", TAMPERED) from problem
     except BadInput as problem:
         raise BadRequest(str(problem)) from problem
-
-
-def _refuse_unsigned(report: Report) -> None:
-    """Refuse a file that nobody has signed where no journal says the same (raises ReplayEnded)."""
-    if report.unsigned_count:
-        raise ReplayEnded(
-            f"nothing was run: {report.unsigned_count} entries are not signed, and this gateway "
-            "has no journal of that kernel: anybody can have made them",
-            COULD_NOT_RUN,
-        )
+    if warning:
+        found.model["notes"].insert(0, warning)
+    return found
 
 
 def _body_of(options: argparse.Namespace, report: Report) -> dict[str, Any]:
@@ -249,6 +257,7 @@ def write_report(folder: Path, found: Replayed, rules: Rules, proven: Report) ->
         agent=owner["agent"],
         environment=model["environment"],
         verified=verification_shown(proven).partition("\n")[0],
+        keys=tuple(sorted(proven.key_ids)),
     )
     ran = f"It ran in the kernels {', '.join(found.kernel_ids)}." if found.kernel_ids else ""
     report = reports.Report(

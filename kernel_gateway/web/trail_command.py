@@ -17,6 +17,7 @@ from securesystemslib.signer import Key
 
 from kernel_gateway.audit.chain import Entry
 from kernel_gateway.audit.envelopes import Envelope
+from kernel_gateway.audit.facts import DerivedFrom
 from kernel_gateway.audit.key_folder import KeyFolder
 from kernel_gateway.audit.notebook_reading import (
     MAX_BYTES,
@@ -40,7 +41,7 @@ from kernel_gateway.errors import BadRequest, ConfigError
 from kernel_gateway.terminal import harmless_lines
 from kernel_gateway.web.rest_client import RestClient
 from kernel_gateway.whole_files import check_replaceable, replacing
-from lambda_kernel.contract.schema import InvalidField
+from lambda_kernel.contract.schema import InvalidField, encode
 
 LONG_S = 3600.0
 SHOWN_PROBLEMS = 20
@@ -153,16 +154,26 @@ def is_file(path: Path) -> bool:
     return False
 
 
-def verified_file(path: Path, keys: Mapping[str, Key]) -> Report:
-    """Return what a file proves (raises ConfigError, NotATrail)."""
+def trail_in(path: Path) -> TrailFile:
+    """Return the trail in a file, of which nothing is believed yet (raises ConfigError, NotATrail).
+
+    Apart from its verification, so that what is no trail is said before keys are missed.
+    """
     try:
-        trail = read_trail(bounded(path))
-        report = verify(trail, keys)
-        _check_blobs(trail, path.parent, report)
+        return read_trail(bounded(path))
     except OSError as problem:
         raise ConfigError(f"{path}: {problem.strerror}") from problem
     except NotATrail as problem:
         raise NotATrail(f"{path}: {problem}") from problem
+
+
+def verified_file(path: Path, trail: TrailFile, keys: Mapping[str, Key]) -> Report:
+    """Return what the trail in a file, and blobs beside it, prove (raises ConfigError)."""
+    report = verify(trail, keys)
+    try:
+        _check_blobs(trail, path.parent, report)
+    except OSError as problem:
+        raise ConfigError(f"{path}: {problem.strerror}") from problem
     return report
 
 
@@ -231,6 +242,7 @@ def shown(report: Report) -> str:
         for each in report.incomplete
     ]
     lines += [f"content-removed: {each}" for each in report.removed[:SHOWN_PROBLEMS]]
+    lines += [] if report.derived_from is None else [_origin(report.derived_from)]
     lines.append("Markdown cells are no evidence")
     if not report.is_against_journal and report.exit_code != TAMPERED:
         lines.append(
@@ -256,6 +268,7 @@ def as_json(report: Report) -> str:
             {"kind": each.kind, "cell": each.cell, "text": each.text} for each in report.problems
         ],
         "against_journal": report.is_against_journal,
+        "derived_from": encode(report.derived_from),
     }
     return json.dumps(data, indent=2)
 
@@ -344,6 +357,13 @@ def bounded(path: Path) -> bytes:
 
 def _trail(kernel_id: str) -> str:
     return f"/api/kernels/{quote(kernel_id, safe='')}/trail"
+
+
+def _origin(derived: DerivedFrom) -> str:
+    said = f"a replay of kernel {derived.kernel_id} up to entry {derived.number}"
+    if derived.is_proven:
+        return f"{said}, which the gateway that replayed it had in its journal"
+    return f"{said}: that is the word of who sent it to the gateway, and not proven"
 
 
 def _cells(counts: Sequence[int]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,21 +16,24 @@ LONG_S = 3600.0
 COLUMNS = ("STARTED", "KERNEL", "CELL", "ENTRY", "STATUS", "WHO", "MATCHED")
 
 
-def find(endpoint: Endpoint, given: Mapping[str, str], *, as_json: bool) -> str:
+def find(
+    endpoint: Endpoint, given: Mapping[str, str], *, as_json: bool, where: Sequence[str] = ()
+) -> str:
     """Return the cells that a query finds as text (raises ApiError).
 
     Args:
         endpoint: the gateway.
         given: the query's parameters, checked.
         as_json: for programs, else for people.
+        where: options that name the same gateway to other commands.
     """
     path = f"/api/trails?{urlencode(given)}"
     found = RestClient(endpoint, timeout_s=LONG_S).call("GET", path)
-    return json.dumps(found, indent=2) if as_json else shown(found)
+    return json.dumps(found, indent=2) if as_json else shown(found, where)
 
 
-def shown(found: Mapping[str, Any]) -> str:
-    """Return an answer of the gateway for people."""
+def shown(found: Mapping[str, Any], where: Sequence[str] = ()) -> str:
+    """Return an answer of the gateway for people; ``where`` as in `find`."""
     cells = found["cells"]
     rows = [COLUMNS, *map(_row, cells)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS))]
@@ -41,7 +45,8 @@ def shown(found: Mapping[str, Any]) -> str:
         lines = ["no cell was found"]
     kernels = list(dict.fromkeys(cell["export"] for cell in cells))
     if kernels:
-        lines += ["", "what proves it:", *(f"  {line}" for line in kernels)]
+        options = "".join(f" {shlex.quote(option)}" for option in where)
+        lines += ["", "what proves it:", *(f"  {line}{options}" for line in kernels)]
     if found["next"]:
         lines += ["", f"there are more: add --before {found['next']}"]
     if not found["complete"]:

@@ -205,6 +205,11 @@ def trail_index_key(kernel_id: str, segment: int) -> str:
     return f"{trail_index_prefix(kernel_id)}{segment:0{SEGMENT_DIGITS}d}.json"
 
 
+def discarded_replay_key(replay_id: str | None = None) -> str:
+    """Return where a replay is noted whose files are to go; without one, the prefix of all."""
+    return "replays/" if replay_id is None else f"replays/{replay_id}.json"
+
+
 def replica_lease_key(lease_id: str) -> str:
     """Return the key of the lease of a gateway in the records bucket."""
     return f"replicas/{lease_id}.json"

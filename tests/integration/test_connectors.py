@@ -199,6 +199,41 @@ def objects_with(text: str, s3: Any) -> list[str]:
     return found
 
 
+def test_a_replay_sees_the_value_only_with_connectors_and_says_it_nowhere(
+    shared: Gateway, agent: NotebookClient
+) -> None:
+    agent.execute("1 + 1")
+    seen = agent.execute(
+        "import hashlib, os\ntoken = os.environ['CONN_gh_TOKEN']\n"
+        "print(token); hashlib.sha256(token.encode()).hexdigest()"
+    )
+    assert seen.result == repr(hashlib.sha256(VALUE.encode()).hexdigest())
+    reports = {}
+    for connected in (False, True):
+        body = {"kernel_id": agent.kernel_id, "connectors": connected}
+        answer = shared.rest("POST", "/api/replays", token=TOKENS["u1"], json=body)
+        assert answer.status_code == 200, answer.text
+        assert VALUE not in answer.text
+        reports[connected] = answer.json()
+
+    withheld, given = (reports[connected]["cells"] for connected in (False, True))
+    assert [cell["standing"] for cell in withheld] == ["identical", "unavailable"]
+    assert ("connector-withheld", "gh") in [(r["code"], r["where"]) for r in withheld[1]["reasons"]]
+    # The digest of the very value, by a cell of the replay.
+    assert [cell["standing"] for cell in given] == ["identical", "identical"]
+    for kernel_id in (kernel for report in reports.values() for kernel in report["kernels"]):
+        path = f"/api/kernels/{kernel_id}/trail.ipynb"
+        trail = shared.rest("GET", path, token=TOKENS["root"])
+        assert trail.status_code == 200
+        assert VALUE not in trail.text
+    with shared.owners_client("s3") as s3:
+        assert objects_with(VALUE, s3) == []
+    for token in ("u10", "root"):
+        body = {"kernel_id": agent.kernel_id, "connectors": True}
+        refused = shared.rest("POST", "/api/replays", token=TOKENS[token], json=body)
+        assert refused.status_code in (403, 404)
+
+
 def test_every_session_is_short_named_after_its_cell_and_used_once(
     shared: Gateway, agent: NotebookClient
 ) -> None:

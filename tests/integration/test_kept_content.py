@@ -169,6 +169,7 @@ def test_a_bucket_that_was_made_without_it_is_refused_at_the_start(kept: Gateway
 
     assert refused.returncode == 2
     assert "was not made for Object Lock" in refused.stderr
+    assert "start with another --state-dir" in refused.stderr
 
 
 @pytest.mark.parametrize(

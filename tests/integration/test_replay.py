@@ -9,9 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+import requests
 
-from tests.integration.driver import Execution, Gateway
+from tests.functional.conftest import wait_until
+from tests.integration.driver import Execution, Gateway, a_gateway
 from tests.integration.test_trail import command
 
 SESSION = (
@@ -139,8 +142,9 @@ def test_a_version_that_is_gone_is_unavailable_and_not_replaced_by_a_newer_one(
     put(gateway, workspace, "in.csv", b"recorded")
     client = gateway.session(env={"LAMBDA_KERNEL_WORKSPACE": workspace})
     client.execute("open('in.csv').read()")
-    client.execute("import os; os.remove('in.csv')")
     client.execute("1 + 1")
+    client.execute("import os; os.remove('in.csv')")
+    client.execute("sorted(os.listdir())")
     client.close()
     key = f"users/local/{workspace}/in.csv"
     with gateway.owners_client("s3") as s3:
@@ -149,8 +153,18 @@ def test_a_version_that_is_gone_is_unavailable_and_not_replaced_by_a_newer_one(
         s3.delete_object(Bucket="lkg-workspaces", Key=key, VersionId=only["VersionId"])
 
     cells = replayed(gateway, client.kernel_id, mode="pinned")
-    assert cells == {1: "unavailable", 2: "unavailable", 3: "identical"}
-    assert set(replayed(gateway, client.kernel_id).values()) == {"unavailable"}
+    assert cells == {1: "unavailable", 2: "unavailable", 3: "unavailable", 4: "identical"}
+    # In one session what does not need the file is compared all the same.
+    answer = gateway.rest("POST", "/api/replays", json={"kernel_id": client.kernel_id}).json()
+    found = {
+        cell["number"]: (cell["standing"], [reason["code"] for reason in cell["reasons"]])
+        for cell in answer["cells"]
+    }
+    assert {number: standing for number, (standing, _) in found.items()} == {
+        1: "unavailable", 2: "identical", 3: "unavailable", 4: "identical",
+    }  # fmt: skip
+    assert found[2][1] == ["input-missing", "after-input-missing"]
+    assert found[4][1] == ["after-input-missing"]
 
 
 def test_differences_tampering_and_parameters_have_their_exit_codes(
@@ -187,6 +201,110 @@ def test_differences_tampering_and_parameters_have_their_exit_codes(
     assert "source-changed" in tampered.stderr
     file.write_text('{"cells": []')
     assert command(gateway, "replay", str(file)).returncode == 2
+
+
+def test_parameters_reach_the_tagged_cell_of_a_notebook_that_was_executed(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    sources = ("import math", "rate = 2", "print(math.floor(rate * 10))")
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    cells[1].metadata["tags"] = ["parameters"]
+    file = tmp_path / "tagged.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), file)
+    executed = command(gateway, "run", str(file))
+    assert executed.returncode == 0, executed.stderr
+    listed = json.loads(command(gateway, "trail", "list", "--limit", "1", "--json").stdout)
+    kernel_id = listed["cells"][0]["kernel_id"]
+
+    replay = command(gateway, "replay", kernel_id, "-p", "rate", "3", "--discard")
+
+    assert replay.returncode == 1, replay.stderr
+    assert "cell 3 [3] different" in replay.stdout
+    assert "replayed: 30" in replay.stdout
+    assert "No cell is tagged" not in replay.stdout
+    trail = gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb").json()
+    code = [cell for cell in trail["cells"] if cell["cell_type"] == "code"]
+    assert [cell["metadata"]["lambda_kernel"]["cell_id"] for cell in code] == [
+        cell["id"] for cell in cells
+    ]
+
+
+def test_a_trail_whose_signatures_were_cut_off_says_so_and_cannot_be_changed(
+    gateway: Gateway, recorded: tuple[str, str], tmp_path: Path
+) -> None:
+    trail = gateway.rest("GET", f"/api/kernels/{recorded[0]}/trail.ipynb").json()
+    for cell in trail["cells"]:
+        for entry in _entries(cell):
+            entry["signatures"] = []
+    file = tmp_path / "cut.ipynb"
+    file.write_text(json.dumps(trail))
+
+    same = command(gateway, "replay", str(file), "--from", "6")
+
+    assert same.returncode == 0, same.stderr
+    assert "WARNING: nobody has signed this trail" in same.stdout
+    # Now as a stranger's program, by its kernel that is not here.
+    text = base64.b64decode(_entries(trail["cells"][1])[0]["payload"]).decode()
+    changed = text.replace(recorded[0], str(uuid.uuid4()))
+    for cell in trail["cells"][2:]:
+        cell["metadata"]["lambda_kernel"]["audit"]["entries"] = []
+    _entries(trail["cells"][1])[:] = [
+        {
+            "payload": base64.b64encode(changed.encode()).decode(),
+            "payloadType": _entries(trail["cells"][1])[0]["payloadType"],
+            "signatures": [],
+        }
+    ]
+    trail["cells"] = trail["cells"][:2]
+    trail["cells"][1]["outputs"] = []
+    trail["metadata"]["lambda_kernel"].pop("trail")
+    file.write_text(json.dumps(trail))
+    refused = command(gateway, "replay", str(file))
+    assert refused.returncode == 3
+    assert "--unsigned" in refused.stderr
+
+
+def test_files_of_a_discarded_replay_go_although_its_gateway_was_killed(tmp_path: Path) -> None:
+    with a_gateway(tmp_path / "state") as killed:
+        put(killed, "default", "ü b%20+&.csv", b"recorded")
+        client = killed.session()
+        # Only in the replay, which sets a parameter, the second cell waits.
+        tagged = client.send(
+            "execute_request", {"code": "import time; s = 0"}, metadata={"tags": ["parameters"]}
+        )
+        client.wait(Execution(tagged))
+        client.execute("time.sleep(s)")
+        client.close()
+        with requests.post(
+            f"{killed.url}/api/replays",
+            json={"kernel_id": client.kernel_id, "keep_files": False, "parameters": {"s": 600}},
+            headers={"Authorization": f"token {killed.token}", "Accept": "text/event-stream"},
+            stream=True,
+            timeout=120,
+        ) as answer:
+            # Held: when nothing reads them any more the connection closes, and the replay ends.
+            lines = answer.iter_lines()
+            assert any(line == b"event: cell" for line in lines)
+            assert _replay_files(killed)
+            killed.process.kill()
+    with a_gateway(tmp_path / "state") as following:
+        wait_until(lambda: not _replay_files(following))
+        with following.owners_client("s3") as s3:
+            noted = s3.list_objects_v2(Bucket="lkg-records", Prefix="replays/")
+            assert noted["KeyCount"] == 0
+
+
+def _replay_files(gateway: Gateway) -> list[str]:
+    with gateway.owners_client("s3") as s3:
+        found = s3.list_objects_v2(Bucket="lkg-workspaces", Prefix="users/local/.replays/")
+        return [each["Key"] for each in found.get("Contents", ())]
+
+
+def _entries(cell: dict[str, Any]) -> list[Any]:
+    entries: list[Any] = (
+        cell["metadata"].get("lambda_kernel", {}).get("audit", {}).get("entries", [])
+    )
+    return entries
 
 
 def test_a_replay_has_a_trail_that_says_what_it_is_derived_from_and_verifies(

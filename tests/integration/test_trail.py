@@ -124,6 +124,22 @@ def test_an_entry_that_was_changed_in_the_journal_is_found(gateway: Gateway) -> 
     assert "entry-changed" in verified.stdout
 
 
+def test_a_notebook_that_is_no_trail_is_called_that_before_any_key_is_missed(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "plain.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")]), file)
+    for words in (["trail", "verify"], ["replay"]):
+        where = ["--state-dir", str(tmp_path / "none")]
+        done = subprocess.run(
+            [COMMAND, *words, str(file), *where],
+            capture_output=True, text=True, check=False, timeout=100,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert "is a notebook, but no trail" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
 def test_nbconvert_opens_a_trail(gateway: Gateway, tmp_path: Path) -> None:
     client = gateway.session()
     client.execute("print('said')")

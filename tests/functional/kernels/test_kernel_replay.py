@@ -274,6 +274,23 @@ async def test_parameters_come_after_the_tagged_cell(world: World) -> None:
     assert [again[0].execution_count, again[2].execution_count] == [1, 2]
 
 
+async def test_parameters_replace_the_cell_that_was_injected_before(world: World) -> None:
+    client = await world.client()
+    tags = (("print one", "parameters"), ("print old", "injected-parameters"), ("print two", "t"))
+    for code, tag in tags:
+        client.kernel.receive(_request(code, {"tags": [tag]}), client.take)
+        await world.quiet()
+    first_count = len(world.function.invocations)
+
+    _, pairs = await a_replay(world, client, parameters={"x": 3})
+
+    sources = [each.msg.content["code"] for each in world.function.invocations[first_count:]]
+    assert sources == ["print one", "# Parameters\nx = 3\n", "print two"]
+    assert [pair.reason.partition(":")[0] for pair in pairs] == ["", "skipped", ""]
+    _, unchanged = await a_replay(world, client)
+    assert [pair.reason for pair in unchanged] == ["", "", ""]
+
+
 async def test_a_cell_that_there_is_not_cannot_be_asked_for(world: World) -> None:
     client = await world.client()
     await client.run("print one")
@@ -346,6 +363,36 @@ async def test_what_a_replay_leaves_where_its_gateway_is_killed_ends_with_the_ne
     assert "cut off" in newest.reason
     assert left == before
     await following.close()
+
+
+async def test_files_that_nobody_wants_to_keep_are_deleted_with_the_replay_or_at_the_next_start(
+    world: World,
+) -> None:
+    client = await world.client()
+    await client.run("print one")
+    kept = STACK.workspaces, "users/u1/.replays/of-another/x"
+    world.store.objects[kept] = b"kept"
+    for is_killed in (False, True):
+        replay = await prepared(world, client, keeps_files=False)
+        file = STACK.workspaces, keys.replay_prefix("u1", replay.replay_id) + "made"
+        async with aclosing(run(replay)) as events:
+            await anext(events)
+            # As a cell would.
+            world.store.objects[file] = b"made"
+            if is_killed:
+                # Before it has a kernel, and while another gateway looks: which leaves it alone.
+                assert replay.kernel_ids == []
+                other = await world.reopen(replica_settings=ReplicaSettings(replica_id="other"))
+                await world.quiet()
+                assert file in world.store.objects
+                await other.close()
+                following = await world.reopen()
+                await world.quiet()
+                assert file not in world.store.objects
+                await following.close()
+        assert file not in world.store.objects
+        assert kept in world.store.objects
+    assert not any(key.startswith("replays/") for _, key in world.store.objects)
 
 
 async def test_a_replay_of_another_gateway_that_lives_is_left_alone(world: World) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from kernel_gateway.audit.chain import digest_of
-from kernel_gateway.audit.verifying import OK, UNPROVEN
+from kernel_gateway.audit.verifying import OK, TAMPERED, UNPROVEN
 from kernel_gateway.errors import ConfigError
 from kernel_gateway.replay.rules import Rules
 from kernel_gateway.web import replay_command
-from kernel_gateway.web.trail_command import export
+from kernel_gateway.web.trail_command import export, trail_in
 from tests.functional.web.server import WebGateway
 from tests.functional.web.test_web_cells import ran
 from tests.functional.web.test_web_replays import OTHER, replayed
@@ -135,7 +135,7 @@ async def test_a_full_disk_is_said_to_be_one_and_an_older_trail_stays(
 
 OPTIONS = Namespace(
     mode="sequential", begin=None, only=(), parameters=(), network="none", with_connectors=False,
-    discard=True, report=None,
+    discard=True, report=None, unsigned=False,
 )  # fmt: skip
 
 
@@ -151,16 +151,16 @@ async def test_what_nobody_has_signed_is_run_only_where_the_journal_says_the_sam
     rules = Rules.load()
 
     def replayed_file(file: Path) -> replay_command.Replayed:
-        report = replay_command.verified(file, {})
+        report = replay_command.verified(file, trail_in(file), {})
         assert report.exit_code == UNPROVEN
         return replay_command.replay(gateway.endpoint(), OPTIONS, report, file, rules)
 
     found = await asyncio.to_thread(replayed_file, own)
-    with pytest.raises(replay_command.ReplayEnded, match="2 entries are not signed") as refused:
+    with pytest.raises(replay_command.ReplayEnded, match="nobody has signed this trail") as refused:
         await asyncio.to_thread(replayed_file, forged)
 
     assert replay_command.exit_code(found.standings, ()) == OK
-    assert refused.value.exit_code == replay_command.COULD_NOT_RUN
+    assert refused.value.exit_code == TAMPERED
 
 
 @pytest.mark.parametrize("place", ["file", "file/report", "link"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import nbformat
@@ -38,6 +39,24 @@ async def test_cells_run_in_order_and_outputs_are_put_in(gateway: WebGateway) ->
     assert texts == ["one", "two"]
     assert [c.get("execution_count") for c in notebook.cells[1:]] == [1, None, 2]
     assert (await gateway.rest("GET", "/api/kernels")).json == []
+
+
+async def test_ids_and_tags_of_cells_are_recorded_and_nothing_else_of_their_metadata(
+    gateway: WebGateway,
+) -> None:
+    notebook = notebook_of("one", "two")
+    plain, tagged = notebook.cells[1:]
+    tagged.metadata.update(tags=["parameters", 7], lambda_kernel={"audit": "of another run"})
+
+    assert await run(gateway, notebook) is None
+
+    events = [
+        json.loads(body)["event"]
+        for (_, key), body in sorted(gateway.function.store.objects.items())
+        if "/j/" in key
+    ]
+    sent = [event["metadata"] for event in events if "execution_count" in event]
+    assert sent == [{"cellId": plain.id}, {"cellId": tagged.id, "tags": ["parameters"]}]
 
 
 async def test_a_cell_that_takes_too_long_ends_the_run(gateway: WebGateway) -> None:

@@ -12,7 +12,7 @@ import pytest
 from kernel_gateway.audit.keeping import Keeping
 from kernel_gateway.client.endpoint import ApiError
 from kernel_gateway.settings_command_line import parse
-from kernel_gateway.web.trail_command import export, remove_content, shown, verified_file
+from kernel_gateway.web.trail_command import export, remove_content, shown, trail_in, verified_file
 from lambda_kernel.contract import keys
 from tests.functional.web.server import WebGateway, a_web_gateway, execute_request
 from tests.functional.web.test_web_cells import ran
@@ -47,7 +47,7 @@ async def test_an_admin_removes_what_a_cell_said(
     assert said == "removed what was said by [1]: the trail says so"
     assert rendered not in store.objects
     await asyncio.to_thread(export, gateway.endpoint("root"), kernel_id, file, with_blobs=True)
-    report = verified_file(file, {})
+    report = verified_file(file, trail_in(file), {})
     assert report.problems == []
     assert "content-removed: cell 2 of the file, [1]: root removed" in shown(report)
     assert "asked for" in shown(report)

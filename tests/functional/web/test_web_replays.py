@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +15,22 @@ import pytest
 import yaml
 
 from kernel_gateway.audit.chain import digest_of
+from kernel_gateway.audit.envelopes import PAYLOAD_TYPE
+from kernel_gateway.audit.notebook_reading import read_trail
+from kernel_gateway.audit.verifying import TAMPERED, verify
+from kernel_gateway.client.endpoint import Endpoint
+from kernel_gateway.replay.rules import Rules
+from kernel_gateway.settings_command_line import parse
+from kernel_gateway.web.replay_command import (
+    Replayed,
+    ReplayEnded,
+    replay,
+    shown,
+    verified,
+    write_report,
+)
+from kernel_gateway.web.trail_command import shown as verification_shown
+from kernel_gateway.web.trail_command import trail_in
 from lambda_kernel.contract import keys
 from tests.functional.web.server import STACK, Answer, WebGateway
 from tests.functional.web.test_web_cells import ran
@@ -34,7 +52,14 @@ async def replayed(gateway: WebGateway, token: str = "u1", **body: Any) -> Answe
 
 
 async def payloads_of(gateway: WebGateway, kernel_id: str, **changes: Any) -> list[str]:
-    """Return what the entries of a trail sign, said to be of another kernel."""
+    """Return what the entries of a trail sign, said to be of another kernel.
+
+    Args:
+        gateway: which has the trail.
+        kernel_id: whose it is.
+        changes: of what its cells say of their session, and of where their variables are from.
+    """
+    parent = {key: changes.pop(key) for key in ("parent_kernel_id",) if key in changes}
     trail = (await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb")).json
     previous, payloads = "", []
     for cell in trail["cells"]:
@@ -43,6 +68,7 @@ async def payloads_of(gateway: WebGateway, kernel_id: str, **changes: Any) -> li
             data |= {"kernel_id": OTHER, "previous": previous}
             if data["type"] == "cell_started":
                 data["event"]["gateway"]["session"] |= changes
+                data["event"] |= parent
             if data["type"] == "cell_finished":
                 data["event"]["handler"]["workspace"] = {"count": 0, "files": []}
             payload = json.dumps(data).encode()
@@ -186,6 +212,125 @@ async def test_a_trail_of_another_deployment_is_replayed_as_far_as_it_goes(
     assert [cell["standing"] for cell in brought.json["cells"]] == ["identical"]
     assert "no journal" in brought.json["notes"][0]
     assert brought.json["prefix"].startswith("users/u10/.replays/")
+
+
+def options_of(*arguments: str) -> argparse.Namespace:
+    return parse(["replay", *arguments])[0]
+
+
+def ended_of(endpoint: Endpoint, file: Path, *arguments: str) -> Replayed:
+    """Return what the command gives for a file that no key of the auditor's has signed."""
+    report = verified(file, trail_in(file), {})
+    options = options_of(str(file), *arguments)
+    return replay(endpoint, options, report, file, Rules.load())
+
+
+async def a_file_of(gateway: WebGateway, kernel_id: str, folder: Path) -> Path:
+    """Write the trail of a kernel, said to be of another one, with nothing signed."""
+    trail = (await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb")).json
+    payloads = await payloads_of(gateway, kernel_id)
+    envelopes = [
+        {"payload": payload, "payloadType": PAYLOAD_TYPE, "signatures": []} for payload in payloads
+    ]
+    head = digest_of(base64.b64decode(payloads[-1]))
+    trail["metadata"]["lambda_kernel"]["trail"] |= {"kernel_id": OTHER, "head": head}
+    trail["cells"][1]["metadata"]["lambda_kernel"]["audit"]["entries"] = envelopes
+    file = folder / "sent.ipynb"
+    file.write_text(json.dumps(trail))
+    return file
+
+
+async def test_what_nobody_has_signed_is_run_only_if_that_is_asked_for_and_then_says_so(
+    gateway: WebGateway, tmp_path: Path
+) -> None:
+    kernel_id, _ = await ran(gateway, "one")
+    file = await a_file_of(gateway, kernel_id, tmp_path)
+    endpoint, count = gateway.endpoint("u1"), len(gateway.function.store.objects)
+
+    with pytest.raises(ReplayEnded, match=r"nothing was run: nobody has signed.*--unsigned") as no:
+        await asyncio.to_thread(ended_of, endpoint, file)
+    assert no.value.exit_code == TAMPERED
+    assert len(gateway.function.store.objects) == count
+
+    found = await asyncio.to_thread(ended_of, endpoint, file, "--unsigned")
+    warning = found.model["notes"][0]
+    assert warning.startswith("WARNING: nobody has signed this trail")
+    assert warning in shown(found)
+    report = verified(file, trail_in(file), {})
+    write_report(tmp_path / "report", found, Rules.load(), report)
+    assert "WARNING: nobody has signed" in (tmp_path / "report" / "report.html").read_text()
+    written = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert (written["trail"]["keys"], written["notes"][0]) == ([], warning)
+
+
+async def test_an_unsigned_trail_that_is_in_the_journal_is_replayed_and_says_what_vouches(
+    gateway: WebGateway, tmp_path: Path
+) -> None:
+    kernel_id, _ = await ran(gateway, "one")
+    file = tmp_path / "own.ipynb"
+    file.write_bytes((await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb")).body)
+
+    found = await asyncio.to_thread(ended_of, gateway.endpoint("u1"), file)
+
+    assert "only the gateway's own journal" in found.model["notes"][0]
+    assert found.standings == ["identical"]
+
+
+async def test_an_unsigned_trail_that_names_its_caller_as_owner_reads_nothing_of_the_callers(
+    gateway: WebGateway,
+) -> None:
+    kernel_id, _ = await ran(gateway, "one")
+    await gateway.rest("POST", f"/api/kernels/{kernel_id}/execute", body={"code": "two"})
+    # The attack: a file whose second cell begins with the variables of the victim's kernel.
+    payloads = await payloads_of(gateway, kernel_id, parent_kernel_id=kernel_id)
+
+    body: dict[str, Any] = {"kernel_id": OTHER, "trail": payloads, "only": [2]}
+    unsigned = await replayed(gateway, "u1", **body)
+    signed = await replayed(gateway, "u1", **body, verified=True)
+
+    (cell,) = unsigned.json["cells"]
+    assert cell["standing"] == "unavailable"
+    assert "not kept for you" in cell["reasons"][0]["detail"]
+    # As its owner's own, which somebody the owner trusts has signed, it is theirs to open.
+    assert [cell["standing"] for cell in signed.json["cells"]] == ["identical"]
+
+
+async def test_what_a_trail_says_it_is_derived_from_is_held_against_the_journal(
+    gateway: WebGateway,
+) -> None:
+    kernel_id, _ = await ran(gateway, "one")
+    head = (await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail/head")).json
+    true = {"kernel_id": kernel_id, "number": head["number"], "digest": head["digest"]}
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("u1", true, "that kernel's journal has this entry"),
+        ("u1", true | {"digest": "0" * 64}, "FALSE"),
+        ("u1", true | {"number": 700}, "FALSE"),
+        ("u1", true | {"number": -1}, "FALSE"),
+        ("u1", true | {"kernel_id": "../../x"}, "not proven"),
+        # Whether another's journal has it is none of this caller's business.
+        ("u10", true, "not proven"),
+    ]
+    for token, derived_from, said in cases:
+        trail = await payloads_of(gateway, kernel_id, derived_from=derived_from)
+        answer = await replayed(gateway, token, kernel_id=OTHER, trail=trail)
+        assert said in answer.json["notes"][-1], answer.body
+
+
+async def test_a_replay_records_whether_the_gateway_had_the_journal(gateway: WebGateway) -> None:
+    kernel_id, _ = await ran(gateway, "one")
+    trail = await payloads_of(gateway, kernel_id)
+    of_journal = await replayed(gateway, kernel_id=kernel_id)
+    of_sent = await replayed(gateway, kernel_id=OTHER, trail=trail)
+    for answer, is_proven, text in (
+        (of_journal, True, "in its journal"),
+        (of_sent, False, "not proven"),
+    ):
+        (made,) = answer.json["kernels"]
+        found = await gateway.rest("GET", f"/api/kernels/{made}/trail.ipynb")
+        report = verify(read_trail(found.body), {})
+        assert report.derived_from is not None
+        assert report.derived_from.is_proven is is_proven
+        assert text in verification_shown(report)
 
 
 async def test_a_trail_that_is_sent_opens_no_journal_and_no_state_of_others(

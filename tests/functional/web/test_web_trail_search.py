@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -183,10 +184,27 @@ def test_what_a_cell_named_cannot_steer_the_terminal() -> None:
         "export": "kernel-gateway trail export k",
     }  # fmt: skip
 
-    text = shown({"cells": [cell], "next": None, "complete": True, "unreadable": {}})
+    answer: dict[str, Any] = {"cells": [cell], "next": None, "complete": True, "unreadable": {}}
+    text = shown(answer)
 
     assert "created ab c" in text
+    assert text.endswith("  kernel-gateway trail export k")
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
+
+
+async def test_the_command_that_is_shown_names_the_state_directory_and_no_token(
+    gateway: WebGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel_id = await ran(gateway, "1")
+    for options, named in (
+        (["--state-dir", "/a b"], "--state-dir '/a b' --token TOKEN"),
+        (["--config", "c.toml"], "--config c.toml --token TOKEN"),
+    ):
+        where = ["--gateway-url", gateway.url, "--token", "u1"]
+        assert await asyncio.to_thread(main, ["trail", "list", *where, *options]) == 0
+        shown_last = capsys.readouterr().out.splitlines()[-1].strip()
+        export = f"kernel-gateway trail export {kernel_id} --gateway-url {gateway.url}"
+        assert shown_last == f"{export} {named}"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from kernel_gateway.web.trail_command import (
     export,
     prepared_export,
     shown,
+    trail_in,
     verified_file,
 )
 from lambda_kernel.contract import keys
@@ -181,7 +182,7 @@ async def test_a_trail_is_exported_with_blobs_and_compared(
     output, endpoint = tmp_path / "trail.ipynb", gateway.endpoint()
 
     said = await asyncio.to_thread(export, endpoint, kernel_id, output, with_blobs=True)
-    report = verified_file(output, {})
+    report = verified_file(output, trail_in(output), {})
     await asyncio.to_thread(against_journal, endpoint, report, kernel_id)
 
     assert "2 blobs" in said
@@ -194,7 +195,9 @@ async def test_a_trail_is_exported_with_blobs_and_compared(
     assert "not signed" in shown(report)
     assert report.head_number == 4
     await asyncio.to_thread(blob.write_text, "other")
-    assert [problem.kind for problem in verified_file(output, {}).problems] == ["blob-changed"]
+    assert [problem.kind for problem in verified_file(output, trail_in(output), {}).problems] == [
+        "blob-changed"
+    ]
 
 
 async def test_a_blob_that_was_never_stored_hinders_no_export_and_is_named(
@@ -207,7 +210,7 @@ async def test_a_blob_that_was_never_stored_hinders_no_export_and_is_named(
     del gateway.function.store.objects["lkg-records", f"audit/{kernel_id}/b/{policy}"]
 
     said = await asyncio.to_thread(export, endpoint, kernel_id, output, with_blobs=True)
-    text = shown(verified_file(output, {}))
+    text = shown(verified_file(output, trail_in(output), {}))
 
     assert "1 blobs" in said
     assert "content-missing: 1 blobs that entries name are not stored" in said

@@ -23,7 +23,13 @@ from kernel_gateway.audit.verifying import OK, TAMPERED, Report, verify
 from kernel_gateway.errors import ConfigError
 from kernel_gateway.objects import MemoryObjectStore
 from kernel_gateway.replay.rules import Rules
-from kernel_gateway.web.trail_command import is_file, shown, trusted_keys, verified_file
+from kernel_gateway.web.trail_command import (
+    is_file,
+    shown,
+    trail_in,
+    trusted_keys,
+    verified_file,
+)
 from tests.unit.audit.trails import EVENTS, KERNEL_ID, a_trail, message, ran, stream, trail_text
 
 LAUGHS = (
@@ -140,7 +146,7 @@ async def test_a_path_in_an_entry_is_never_followed(
     file = tmp_path / "a" / "b" / "trail.ipynb"
     file.write_text(json.dumps(trail))
 
-    kinds = {problem.kind for problem in verified_file(file, keys.keys()).problems}
+    kinds = {problem.kind for problem in verified_file(file, trail_in(file), keys.keys()).problems}
 
     assert "blob-changed" not in kinds
     assert kinds == {"replaced"}

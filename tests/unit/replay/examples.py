@@ -69,6 +69,7 @@ def pair(
     tags: tuple[str, ...] = (),
     number: int = 1,
     reason: str = "",
+    **conditions: Any,
 ) -> CellPair:
     return CellPair(
         number=number,
@@ -79,6 +80,7 @@ def pair(
         recorded=recorded,
         replayed=replayed,
         reason=reason,
+        **conditions,
     )
 
 

@@ -356,6 +356,45 @@ def test_a_cell_that_was_not_run_says_why(reason: str, standing: Standing, detai
     assert (verdict.outputs, verdict.files, verdict.state) == (None, None, None)
 
 
+def test_without_a_recorded_file_a_cell_is_the_same_or_unavailable_never_different() -> None:
+    same, other = ran(stream("1\n")), ran(stream("2\n"))
+    raised = ran(error("FileNotFoundError"), status="error", ename="FileNotFoundError")
+    missing = {"in.csv": "in.csv (version v1) is not kept any more"}
+    for replayed, standing in (
+        (same, Standing.IDENTICAL),
+        (other, Standing.UNAVAILABLE),
+        (raised, Standing.UNAVAILABLE),
+    ):
+        verdict = compared(pair(same, replayed, missing=missing), RULES)
+        assert verdict.standing is standing
+        assert ("input-missing", "in.csv") in [(r.code, r.where) for r in verdict.reasons]
+
+
+def test_without_a_recorded_connector_a_cell_is_the_same_or_unavailable_and_names_the_option() -> (
+    None
+):
+    raised = ran(error("KeyError", "'CONN_gh_TOKEN'"), status="error", ename="KeyError")
+    for replayed, standing in ((ran(), Standing.IDENTICAL), (raised, Standing.UNAVAILABLE)):
+        verdict = compared(pair(ran(), replayed, withheld=("gh",)), RULES)
+        assert verdict.standing is standing
+        assert (verdict.reasons[-1].code, verdict.reasons[-1].where) == ("connector-withheld", "gh")
+        assert "--with-connectors" in verdict.reasons[-1].detail
+
+
+def test_a_cell_behind_one_that_missed_a_file_is_compared_and_says_so() -> None:
+    same, other = ran(stream("1\n")), ran(stream("2\n"))
+    for replayed, standing in ((same, Standing.IDENTICAL), (other, Standing.DIFFERENT)):
+        verdict = compared(pair(same, replayed, after=1), RULES)
+        assert (verdict.standing, verdict.reasons[-1].code) == (standing, "after-input-missing")
+
+
+def test_a_cell_that_fails_says_with_which_message() -> None:
+    raised = ran(error("OSError", "no\n space " + "x" * 300), status="error", ename="OSError")
+    verdict = compared(pair(ran(), raised), RULES)
+    assert verdict.reasons[0].detail.startswith("ok became error (OSError: no space xxx")
+    assert len(verdict.reasons[0].detail) < 250
+
+
 def test_a_reason_that_is_none_is_an_error_of_the_caller() -> None:
     with pytest.raises(ValueError, match="no such reason: 'whatever'"):
         compared(pair(ran(), None, reason="whatever"), RULES)

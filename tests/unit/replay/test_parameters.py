@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import nbformat
 import pytest
+from papermill.parameterize import parameterize_notebook  # type: ignore[import-untyped]
 
 from kernel_gateway.errors import BadRequest
 from kernel_gateway.replay.parameters import place_of, source_of, value_of
 from tests.unit.replay.trails import a_cell
+
+KERNEL = {"name": "p", "display_name": "P", "language": "python"}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +52,34 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
         source_of({"x": deep})
 
 
-def test_they_come_after_the_first_tagged_cell_else_first() -> None:
+@pytest.mark.parametrize(
+    "tags",
+    [
+        ["", "", ""],
+        ["", "parameters", ""],
+        ["parameters", "", "parameters"],
+        ["", "parameters", "injected-parameters", ""],
+        ["injected-parameters", "", "parameters"],
+    ],
+)
+def test_they_come_where_papermill_puts_them(tags: list[str]) -> None:
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": KERNEL, "papermill": {}})
+    for number, tag in enumerate(tags, 1):
+        metadata = {"tags": [tag] if tag else []}
+        notebook.cells.append(nbformat.v4.new_code_cell(f"cell {number}", metadata=metadata))
+    theirs = parameterize_notebook(notebook, {"x": 3}, report_mode=False)
+    found = [cell.source if "cell" in cell.source else "injected" for cell in theirs.cells]
+
+    cells = [a_cell(number, tags=[tag] if tag else []) for number, tag in enumerate(tags, 1)]
+    place = place_of(cells) or 0
+    ours = [f"cell {cell.number}" for cell in cells]
+    ours[place : place + tags[place:][:1].count("injected-parameters")] = ["injected"]
+    assert ours == found
+
+
+def test_they_come_after_the_first_tagged_cell_or_in_place_of_what_was_injected() -> None:
     cells = [a_cell(1), a_cell(2, tags=["parameters"]), a_cell(3, tags=["parameters"])]
     assert place_of(cells) == 2
-    assert place_of(cells[:1]) == 0
+    assert place_of(cells[:1]) is None
+    injected = [*cells[:2], a_cell(3), a_cell(4, tags=["injected-parameters"])]
+    assert place_of(injected) == 3
