@@ -72,6 +72,9 @@ class ObjectStore(Protocol):
             PreconditionFailed: the condition does not hold.
         """
 
+    async def exists(self, bucket: str, key: str) -> bool:
+        """Return whether there is such an object."""
+
     async def copy(self, bucket: str, key: str, target: str) -> None:
         """Store what an object holds under another key of its bucket, too (raises NotFound)."""
 
@@ -168,6 +171,14 @@ class S3ObjectStore:
         request = Request(method="PUT", bucket=bucket, key=key, headers=headers, body=body)
         answer, _ = await self._send(request)
         return answer.headers.get("ETag", "")
+
+    async def exists(self, bucket: str, key: str) -> bool:
+        """Return whether there is such an object."""
+        try:
+            await self._send(Request(method="HEAD", bucket=bucket, key=key))
+        except NotFound:
+            return False
+        return True
 
     async def copy(self, bucket: str, key: str, target: str) -> None:
         """Store what an object holds under another key of its bucket, too (raises NotFound)."""
@@ -326,6 +337,10 @@ class MemoryObjectStore:
         if lock is not None:
             self.locked[bucket, key] = self.now() + lock.age.total_seconds()
         return self._etag(body)
+
+    async def exists(self, bucket: str, key: str) -> bool:
+        """Return whether there is such an object."""
+        return (bucket, key) in self.objects
 
     async def copy(self, bucket: str, key: str, target: str) -> None:
         """Store what an object holds under another key of its bucket, too (raises NotFound)."""

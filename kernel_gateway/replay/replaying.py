@@ -98,9 +98,7 @@ async def _pinned_pair(replay: Replay, cell: RecordedCell) -> CellPair:
         return await replay.pair(cell, treated)
     kernel = None
     try:
-        part = keys.replay_prefix(replay.replayer.user, replay.replay_id) + f"{cell.number}/"
-        await replay.states.bring(await replay.states.files_before(cell), part)
-        kernel = await replay.start(cell, await replay.begin(cell), part=cell.number)
+        kernel = await replay.start_pinned(cell)
         return await replay.pair(cell, treated, kernel)
     except Unavailable as gone:
         return await replay.pair(cell, Treatment(runs=False, reason=f"unavailable: {gone}"))

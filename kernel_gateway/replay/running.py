@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 import uuid
@@ -26,6 +27,7 @@ from kernel_gateway.replay.pins import RecordedStates, Unavailable, VersionedFil
 from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, TrailSource
 from kernel_gateway.replay.selecting import ReplayRequest, Treatment
 from lambda_kernel.contract import keys
+from lambda_kernel.contract.pinned import Pinned
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 
@@ -79,8 +81,21 @@ class Replay:
         options = self._options(cell)
         return await self.states.begin(cell, options.scope_of(self.replayer, self.replay_id))
 
+    async def start_pinned(self, cell: RecordedCell) -> LambdaKernel:
+        """Return a new kernel with what a cell began with; raises as its states, and `start`."""
+        user, states = self.replayer.user, self.states
+        inputs = await states.inputs(
+            cell, functools.partial(keys.replay_inputs_prefix, user, self.replay_id)
+        )
+        source = self._readable_scope(cell)
+        scope = self._options(cell).scope_of(self.replayer, self.replay_id)
+        found = await states.begin(cell, scope, in_place=source is not None)
+        chunks = {} if source is None else await states.chunks(cell)
+        pinned = Pinned(inputs=inputs, scope=source, chunks=chunks)
+        return await self.start(cell, found, pinned=pinned)
+
     async def start(
-        self, cell: RecordedCell, found: Found | None, *, part: int = 0
+        self, cell: RecordedCell, found: Found | None, *, pinned: Pinned | None = None
     ) -> LambdaKernel:
         """Return a new kernel for a cell.
 
@@ -96,7 +111,7 @@ class Replay:
             return await self.registry.begin(
                 self.replayer,
                 spec_name=session.spec_name,
-                options=self._options(cell, part),
+                options=self._options(cell, pinned),
                 kernel_id=kernel_id,
                 workdir_name=_workdir_name(session.workdir_name),
                 found=found,
@@ -179,7 +194,13 @@ class Replay:
         if found.ename == NO_STDIN and (recorded is None or recorded.ename != NO_STDIN):
             return None, "not-replayable: it asks its user, and answers are not recorded"
         services = self.registry.services
-        replayed = Recorded(finished=finished, kernel_id=kernel.kernel_id, scope=kernel.scope)
+        replay = kernel.options.replay
+        replayed = Recorded(
+            finished=finished,
+            kernel_id=kernel.kernel_id,
+            scope=kernel.scope,
+            source=None if replay is None or replay.pinned is None else replay.pinned.scope,
+        )
         return await with_state(found, replayed, services.store, services.stack.state), reason
 
     async def _recorded(self, cell: RecordedCell) -> Execution | None:
@@ -197,7 +218,18 @@ class Replay:
         services = self.registry.services
         return await with_state(found, recorded, services.store, services.stack.state)
 
-    def _options(self, cell: RecordedCell, part: int = 0) -> KernelOptions:
+    def _readable_scope(self, cell: RecordedCell) -> Scope | None:
+        """Return whose chunks the cells may read in place; None = they need copies.
+
+        What one user may read the sessions of its replay may; an admin's are not let into others'.
+        """
+        try:
+            found = self.states.scope_of(cell)
+        except Unavailable:
+            return None
+        return found if found.user == self.replayer.user else None
+
+    def _options(self, cell: RecordedCell, pinned: Pinned | None = None) -> KernelOptions:
         assert cell.facts is not None  # noqa: S101
         session = cell.facts.session
         derived_from = DerivedFrom(
@@ -205,7 +237,8 @@ class Replay:
         )
         replay = ReplayOptions(
             replay_id=self.replay_id,
-            part=part,
+            part=0 if pinned is None else cell.number,
+            pinned=pinned,
             derived_from=derived_from,
             has_connectors=self.request.has_connectors,
         )

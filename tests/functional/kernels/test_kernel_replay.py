@@ -125,10 +125,18 @@ async def test_its_session_policy_admits_its_own_folder_and_scope_only(
         if "-workspaces/" in resource or "-state/" in resource
     ]
     scope = keys.scope_prefix(invocation.scope)
-    assert files == [
+    own = [
         f"arn:aws:s3:::{STACK.workspaces}/{prefix}*",
         f"arn:aws:s3:::{STACK.state}/{scope}*",
     ]
+    inputs = keys.replay_inputs_prefix("u1", replay.replay_id, 1)
+    recorded = [
+        f"arn:aws:s3:::{STACK.workspaces}/{inputs}*",
+        f"arn:aws:s3:::{STACK.state}/{keys.blobs_prefix(client.kernel.scope)}*",
+    ]
+    assert files == own + (recorded if mode == "pinned" else [])
+    read_only = [s for s in policy["Statement"] if s["Resource"] == recorded]
+    assert all(s["Action"] == ["s3:GetObject", "s3:GetObjectVersion"] for s in read_only)
     assert scope != keys.scope_prefix(client.kernel.scope)
     assert "secretsmanager" not in json.dumps(policy)
 
