@@ -380,14 +380,9 @@ class MemoryObjectStore:
             if name != bucket or not key.startswith(prefix) or key <= after:
                 continue
             if (name, key) in self.objects:
-                modified = self.modified.get((name, key), 0.0)
-                body = self.objects[name, key]
-                yield ListedObject(
-                    key=key,
-                    etag=self._etag(body),
-                    size_bytes=len(body),
-                    last_modified=modified,
-                )
+                etag, size = self._etag(self.objects[name, key]), len(self.objects[name, key])
+                changed = self.modified.get((name, key), 0.0)
+                yield ListedObject(key=key, etag=etag, size_bytes=size, last_modified=changed)
 
     async def folders(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the names of the folders directly under ``prefix``, which ends with ``/``."""

@@ -55,12 +55,14 @@ class Recorded:
         finished: the cell's end.
         kernel_id, scope: whose commit it is.
         source: whose chunks it names, too.
+        commit: that commit, where it was read before.
     """
 
     finished: CellFinished
     kernel_id: str
     scope: Scope
     source: Scope | None = None
+    commit: Commit | None = None
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
@@ -76,11 +78,13 @@ async def with_state(
     if head is None:
         return execution
     try:
-        key = keys.commit_key(recorded.scope, recorded.kernel_id, head.seq)
-        stored = (await store.get(bucket, key)).body
-        if digest_of(stored) != head.digest:
-            return execution
-        commit = Commit.from_bytes(stored)
+        commit = recorded.commit
+        if commit is None:
+            key = keys.commit_key(recorded.scope, recorded.kernel_id, head.seq)
+            stored = (await store.get(bucket, key)).body
+            if digest_of(stored) != head.digest:
+                return execution
+            commit = Commit.from_bytes(stored)
         described = await description_of(commit, store, bucket, *recorded.scopes)
         if described is None:
             return replace(execution, state={})

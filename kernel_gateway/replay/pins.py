@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -24,6 +25,8 @@ from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 
 COPIES_AT_ONCE = 8
+_SHARED = re.compile(r"(users/[^/]+/\.replays/[^/]+/)inputs/[0-9]+/")
+MAX_COMMITS = 16
 MAX_CHUNKS = 500
 """Of those that a recorded cell has stored: they ride in the record and in the invocation."""
 
@@ -87,6 +90,7 @@ class RecordedStates:
         self._stack = stack
         self._readable = readable
         self._copied: dict[str, asyncio.Task[None]] = {}
+        self._commits: dict[str, Commit] = {}
         self._inputs: dict[frozenset[tuple[str, Pin]], int] = {}
         self._copying = asyncio.Semaphore(COPIES_AT_ONCE)
 
@@ -289,6 +293,8 @@ class RecordedStates:
 
     async def _commit(self, cell: RecordedCell, kernel_id: str, head: Head) -> tuple[Commit, Scope]:
         scope = self.scope_of(cell)
+        if head.digest in self._commits:
+            return self._commits[head.digest], scope
         what = f"commit {head.seq} of kernel {kernel_id}"
         try:
             names.check_kernel_id(kernel_id)
@@ -299,6 +305,10 @@ class RecordedStates:
             raise Unavailable(f"{what} is not kept any more") from gone
         if digest_of(stored) != head.digest:
             raise Unavailable(f"{what} is not the one that was recorded")
+        # One cell's end is the next one's beginning, and is compared with.
+        self._commits[head.digest] = commit
+        while len(self._commits) > MAX_COMMITS:
+            del self._commits[next(iter(self._commits))]
         return commit, scope
 
     async def _around(self, cell: RecordedCell) -> Pins:
@@ -344,11 +354,16 @@ def _inputs(cell: RecordedCell) -> Pins | None:
 
 
 def _pins(files: tuple[CommittedFile, ...], root: str) -> dict[str, Pin]:
-    return {
-        file.key.removeprefix(root): Pin(key=file.key, version_id=file.version_id)
-        for file in files
-        if file.key.startswith(root)
-    }
+    paths = ((file, _path_of(file.key, root)) for file in files)
+    return {path: Pin(key=file.key, version_id=file.version_id) for file, path in paths if path}
+
+
+def _path_of(key: str, root: str) -> str | None:
+    if key.startswith(root):
+        return key.removeprefix(root)
+    # What a pinned cell found, and left as it was, lies beside its own folder.
+    shared = _SHARED.match(key)
+    return key[shared.end() :] if shared is not None and root.startswith(shared[1]) else None
 
 
 async def _all(work: Iterable[Awaitable[None]]) -> None:

@@ -14,11 +14,12 @@ from kernel_gateway.replay import parameters
 from kernel_gateway.replay.cells import CellPair
 from kernel_gateway.replay.pins import Pins, Unavailable
 from kernel_gateway.replay.recorded import RecordedCell
-from kernel_gateway.replay.running import Replay
+from kernel_gateway.replay.running import RUNNING_AT_ONCE, Replay
 from kernel_gateway.replay.selecting import Treatment, treatment
 from lambda_kernel.contract import keys
 
-PINNED_AT_ONCE = 4
+PINNED_AT_ONCE = 2 * RUNNING_AT_ONCE
+"""While some run, the state of others is prepared, and what came of others is compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

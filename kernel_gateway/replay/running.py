@@ -33,6 +33,8 @@ from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
 
+RUNNING_AT_ONCE = 4
+"""More would wait for a container, and say so in their output."""
 REASON = "the replay is over"
 CONTENT = ("code", "silent", "store_history", "user_expressions")
 NO_STDIN = "StdinNotImplementedError"
@@ -69,9 +71,11 @@ class Replay:
     replay_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     kernel_ids: list[str] = field(default_factory=list)
     states: RecordedStates = field(init=False)
+    _running: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         services = self.registry.services
+        self._running = asyncio.Semaphore(RUNNING_AT_ONCE)
         self.states = RecordedStates(
             self.trail, services.store, self.files, services.stack, readable=self.readable
         )
@@ -161,12 +165,13 @@ class Replay:
         Raises:
             StorageError: S3 does not answer.
         """
-        running = RunningCell.begin(kernel, content, caller=self.caller, metadata=metadata)
-        try:
-            while not running.ended:
-                await running.news()
-        finally:
-            await running.cancel()
+        async with self._running:
+            running = RunningCell.begin(kernel, content, caller=self.caller, metadata=metadata)
+            try:
+                while not running.ended:
+                    await running.news()
+            finally:
+                await running.cancel()
         if running.refusal is not None:
             return None, f"unavailable: it did not start: {running.refusal}"
         await kernel.journal.flush()
@@ -211,10 +216,12 @@ class Replay:
             return None
         found = await asyncio.to_thread(execution_of, finished)
         try:
-            scope = self.states.scope_of(cell)
+            scope, commit = self.states.scope_of(cell), await self.states.commit(cell)
         except Unavailable:
             return found
-        recorded = Recorded(finished=cell.finished, kernel_id=self.trail.kernel_id, scope=scope)
+        recorded = Recorded(
+            finished=cell.finished, kernel_id=self.trail.kernel_id, scope=scope, commit=commit
+        )
         services = self.registry.services
         return await with_state(found, recorded, services.store, services.stack.state)
 

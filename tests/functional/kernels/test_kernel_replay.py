@@ -182,6 +182,26 @@ async def test_pinned_cells_begin_with_their_own_recorded_state(world: World) ->
     assert len(world.registry.all()) == 1
 
 
+async def test_only_who_may_read_the_variables_reads_them_where_they_are(world: World) -> None:
+    client = await world.client()
+    for code in ("print one", "print two"):
+        await client.run(code)
+    recorded = client.kernel.scope
+
+    own, _ = await a_replay(world, client, mode="pinned")
+    of_owner = world.function.invocations[-2:]
+    theirs, pairs = await a_replay(world, client, ADMIN, mode="pinned")
+    of_admin = world.function.invocations[-2:]
+
+    for replay, invocations, user in ((own, of_owner, "u1"), (theirs, of_admin, "root")):
+        inputs = keys.replay_inputs_prefix(user, replay.replay_id, 1)
+        assert {each.pinned.inputs for each in invocations if each.pinned} == {inputs}
+    assert {each.pinned.scope for each in of_owner if each.pinned} == {recorded}
+    assert {each.pinned.scope for each in of_admin if each.pinned} == {None}
+    assert all("/u1/" not in session_policy(each, STACK) for each in of_admin)
+    assert [pair.reason for pair in pairs] == ["", ""]
+
+
 async def test_a_state_that_is_not_kept_is_unavailable_for_its_cell_alone(world: World) -> None:
     client = await world.client()
     for code in ("print one", "print two", "print three"):

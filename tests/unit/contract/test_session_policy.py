@@ -182,7 +182,7 @@ def test_a_recorded_state_of_another_user_or_replay_is_no_invocation(
 def test_what_pinned_cells_read_is_no_place_to_write_to(folder: str) -> None:
     replay = keys.replay_prefix("u1", KERNEL_ID)
     pinned = Pinned(inputs=f"{replay}inputs/1/")
-    with pytest.raises(InvalidField, match="another replay|not a folder"):
+    with pytest.raises(InvalidField, match=r"another replay|not a folder"):
         policy_of(U1, write_prefix=f"{replay}{folder}", pinned=pinned)
 
 
