@@ -202,6 +202,25 @@ async def test_only_who_may_read_the_variables_reads_them_where_they_are(world: 
     assert [pair.reason for pair in pairs] == ["", ""]
 
 
+@pytest.mark.parametrize("mode", ["sequential", "pinned"])
+async def test_of_pinned_cells_no_notebook_is_rendered_before_somebody_asks(
+    world: World, mode: str
+) -> None:
+    client = await world.client()
+    for code in ("print one", "print two"):
+        await client.run(code)
+    replay, _ = await a_replay(world, client, mode=mode)
+
+    await world.registry.close()
+
+    rendered = {key for _, key in world.store.objects if key.endswith("trail.ipynb")}
+    kernels = [client.kernel.kernel_id, *(replay.kernel_ids if mode == "sequential" else ())]
+    assert rendered == {keys.rendered_trail_key(kernel_id) for kernel_id in kernels}
+    for kernel_id in replay.kernel_ids:
+        journal = world.registry.services.recorder.opened(kernel_id)
+        assert await journal.open() == (4 + 1 if mode == "sequential" else 2 + 1)
+
+
 async def test_a_state_that_is_not_kept_is_unavailable_for_its_cell_alone(world: World) -> None:
     client = await world.client()
     for code in ("print one", "print two", "print three"):
