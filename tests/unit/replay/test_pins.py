@@ -172,7 +172,7 @@ def shared_prefix(number: int) -> str:
 
 
 async def test_cells_that_found_the_same_files_share_one_copy_of_them() -> None:
-    found = {"a": "v1", "b": "v1"}
+    found: dict[str, str | None] = {"a": "v1", "b": "v1"}
     cells = [
         a_cell(1, files=found),
         a_cell(2, files={**found, "b": "v2"}, changes=[change("b", "modified", "v2")]),
