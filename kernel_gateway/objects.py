@@ -73,6 +73,9 @@ class ObjectStore(Protocol):
             PreconditionFailed: the condition does not hold.
         """
 
+    async def exists(self, bucket: str, key: str) -> bool:
+        """Return whether there is such an object."""
+
     async def copy(self, bucket: str, key: str, target: str) -> None:
         """Store what an object holds under another key of its bucket, too (raises NotFound)."""
 
@@ -169,6 +172,14 @@ class S3ObjectStore:
         request = Request(method="PUT", bucket=bucket, key=key, headers=headers, body=body)
         answer, _ = await self._send(request)
         return answer.headers.get("ETag", "")
+
+    async def exists(self, bucket: str, key: str) -> bool:
+        """Return whether there is such an object."""
+        try:
+            await self._send(Request(method="HEAD", bucket=bucket, key=key))
+        except NotFound:
+            return False
+        return True
 
     async def copy(self, bucket: str, key: str, target: str) -> None:
         """Store what an object holds under another key of its bucket, too (raises NotFound)."""
@@ -328,6 +339,10 @@ class MemoryObjectStore:
             self.locked[bucket, key] = self.now() + lock.age.total_seconds()
         return self._etag(body)
 
+    async def exists(self, bucket: str, key: str) -> bool:
+        """Return whether there is such an object."""
+        return (bucket, key) in self.objects
+
     async def copy(self, bucket: str, key: str, target: str) -> None:
         """Store what an object holds under another key of its bucket, too (raises NotFound)."""
         await self.put(bucket, target, (await self.get(bucket, key)).body)
@@ -366,14 +381,9 @@ class MemoryObjectStore:
             if name != bucket or not key.startswith(prefix) or key <= after:
                 continue
             if (name, key) in self.objects:
-                modified = self.modified.get((name, key), 0.0)
-                body = self.objects[name, key]
-                yield ListedObject(
-                    key=key,
-                    etag=self._etag(body),
-                    size_bytes=len(body),
-                    last_modified=modified,
-                )
+                etag, size = self._etag(self.objects[name, key]), len(self.objects[name, key])
+                changed = self.modified.get((name, key), 0.0)
+                yield ListedObject(key=key, etag=etag, size_bytes=size, last_modified=changed)
 
     async def folders(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the names of the folders directly under ``prefix``, which ends with ``/``."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from kernel_gateway.dispatch.failures import CellRefused
 from kernel_gateway.errors import INVALID_CODE
 from lambda_kernel.contract.invocation import CellMessage, Head, Invocation, Limits
+from lambda_kernel.contract.pinned import Pinned
 from lambda_kernel.contract.scope import Scope
 
 HEADER_FIELDS = ("msg_id", "msg_type", "session", "username", "date", "version")
@@ -51,6 +52,7 @@ class CellFacts:
     execution_count: int
     limits: Limits
     seeds: Mapping[str, int] = field(default_factory=dict)
+    pinned: Pinned | None = None
 
 
 def checked_code(content: Mapping[str, Any]) -> str:
@@ -185,6 +187,7 @@ def _invocation(msg: CellMessage, facts: CellFacts, *, request_id: str, nonce: s
         limits=facts.limits,
         write_prefix=facts.write_prefix,
         seeds=dict(facts.seeds),
+        pinned=facts.pinned,
         nonce=nonce,
     )
 

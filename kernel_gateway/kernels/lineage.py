@@ -190,6 +190,7 @@ class Lineage:
             execution_count=count,
             limits=self._services.limits_of(environment),
             seeds=record.seeds,
+            pinned=None if options.replay is None else options.replay.pinned,
         )
 
     def advance(self, invocation: Invocation | None, settled: Settled) -> None:

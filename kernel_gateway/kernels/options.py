@@ -10,6 +10,7 @@ from kernel_gateway.audit.facts import DerivedFrom
 from kernel_gateway.errors import BadRequest
 from kernel_gateway.kernels.identity import Identity
 from lambda_kernel.contract import keys, names
+from lambda_kernel.contract.pinned import Pinned
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 
@@ -59,12 +60,14 @@ class ReplayOptions:
         part: a folder of it, for cells that each have a workspace of their own; 0 = all of it.
         derived_from: what is replayed.
         has_connectors: whether cells get the values of the agent's connectors.
+        pinned: what its one cell reads, None where it is not replayed from its own state.
     """
 
     replay_id: str
     part: int = 0
     derived_from: DerivedFrom
     has_connectors: bool = False
+    pinned: Pinned | None = None
 
     def __post_init__(self) -> None:
         names.check_kernel_id(self.replay_id, "replay.replay_id")

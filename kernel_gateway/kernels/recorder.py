@@ -93,6 +93,7 @@ class CellRecorder:
         self._shelf = TrailShelf(store, bucket)
         self._journals: dict[str, Journal] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unrendered: set[str] = set()
         self._references = BlobShelf(store, bucket, self._keeping.lock)
         self._file_lists = FileLists(self._references, self._keeping.redactor)
         self._watch = Watch()
@@ -161,6 +162,9 @@ class CellRecorder:
             gateway=facts,
         )
         journal, stamp = self.journal(record.kernel_id), self._stamp(record)
+        if record.options.replay is not None and record.options.replay.pinned is not None:
+            # A replay has as many as cells; each is rendered when it is asked for.
+            self._unrendered.add(record.kernel_id)
         changed = self._watch.before(record.kernel_id, facts)
         if changed is not None:
             journal.add(changed, **stamp)
@@ -248,6 +252,7 @@ class CellRecorder:
             self._gaps.close(record.kernel_id)
         journal.add(SessionClosed(reason=reason), **self._stamp(record))
         await self._flush(journal, record.kernel_id)
+        self._unrendered.discard(record.kernel_id)
         self._journals.pop(record.kernel_id, None)
 
     async def remove_content(
@@ -314,7 +319,8 @@ class CellRecorder:
             self._grew(kernel_id)
 
     def _grew(self, kernel_id: str) -> None:
-        self._shelf.changed(kernel_id)
+        if kernel_id not in self._unrendered:
+            self._shelf.changed(kernel_id)
         self.indexing.note(kernel_id)
 
     def _tell(self, cell: FinishedCell, is_cell: bool) -> None:

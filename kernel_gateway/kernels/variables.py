@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -78,7 +78,7 @@ async def variables_of(
 
 
 async def description_of(
-    commit: Commit, store: ObjectStore, bucket: str, scope: Scope
+    commit: Commit, store: ObjectStore, bucket: str, *scopes: Scope
 ) -> tuple[bytes, dict[int, bytes]] | None:
     """Return the session's description and its parts; None where it has none.
 
@@ -90,9 +90,9 @@ async def description_of(
     if not index:
         return None
     objects = {each.id: each for each in commit.namespace.objects}
-    stored = await bytes_of(described(objects, [index])[0], store, bucket, scope)
+    stored = await bytes_of(described(objects, [index])[0], store, bucket, *scopes)
     found = described(objects, settled_parts(stored))
-    return stored, {each.id: await bytes_of(each, store, bucket, scope) for each in found}
+    return stored, {each.id: await bytes_of(each, store, bucket, *scopes) for each in found}
 
 
 def settled_parts(stored: bytes) -> list[int]:
@@ -166,25 +166,31 @@ def described(objects: Mapping[int, StoredObject], numbers: list[int]) -> list[S
     return found
 
 
-async def bytes_of(found: StoredObject, store: ObjectStore, bucket: str, scope: Scope) -> bytes:
-    """Return what an object holds (raises VariablesUnreadable, StorageError)."""
+async def bytes_of(found: StoredObject, store: ObjectStore, bucket: str, *scopes: Scope) -> bytes:
+    """Return what an object holds (raises VariablesUnreadable, StorageError).
+
+    Args:
+        found: which object.
+        store: S3.
+        bucket: the state bucket.
+        scopes: whose chunks it is made of; the first that has one is asked for it.
+    """
     parts = []
     for chunk in found.chunks:
-        part = await _chunk(chunk, store, bucket, scope)
+        part = await _chunk(chunk, store, bucket, scopes)
         if digest_of(part) != chunk.digest:
             raise VariablesUnreadable("the description of the variables is not what was committed")
         parts.append(part)
     return b"".join(parts)
 
 
-async def _chunk(chunk: Blob, store: ObjectStore, bucket: str, scope: Scope) -> bytes:
+async def _chunk(chunk: Blob, store: ObjectStore, bucket: str, scopes: Sequence[Scope]) -> bytes:
     if chunk.inline is not None:
         return base64.b64decode(chunk.inline)
-    key = keys.blob_key(scope, chunk.digest, chunk.day)
-    try:
-        return (await store.get(bucket, key)).body
-    except NotFound as missing:
-        raise VariablesUnreadable("the description of the variables is gone") from missing
+    for scope in scopes:
+        with suppress(NotFound):
+            return (await store.get(bucket, keys.blob_key(scope, chunk.digest, chunk.day))).body
+    raise VariablesUnreadable("the description of the variables is gone")
 
 
 def _carried(

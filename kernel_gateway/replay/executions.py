@@ -54,11 +54,20 @@ class Recorded:
     Attributes:
         finished: the cell's end.
         kernel_id, scope: whose commit it is.
+        source: whose chunks it names, too.
+        commit: that commit, where it was read before.
     """
 
     finished: CellFinished
     kernel_id: str
     scope: Scope
+    source: Scope | None = None
+    commit: Commit | None = None
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """Where its chunks are; what is the same as recorded is in the source."""
+        return (self.scope,) if self.source is None else (self.source, self.scope)
 
 
 async def with_state(
@@ -69,12 +78,14 @@ async def with_state(
     if head is None:
         return execution
     try:
-        key = keys.commit_key(recorded.scope, recorded.kernel_id, head.seq)
-        stored = (await store.get(bucket, key)).body
-        if digest_of(stored) != head.digest:
-            return execution
-        commit = Commit.from_bytes(stored)
-        described = await description_of(commit, store, bucket, recorded.scope)
+        commit = recorded.commit
+        if commit is None:
+            key = keys.commit_key(recorded.scope, recorded.kernel_id, head.seq)
+            stored = (await store.get(bucket, key)).body
+            if digest_of(stored) != head.digest:
+                return execution
+            commit = Commit.from_bytes(stored)
+        described = await description_of(commit, store, bucket, *recorded.scopes)
         if described is None:
             return replace(execution, state={})
         objects = {each.id: each for each in commit.namespace.objects}
@@ -83,7 +94,7 @@ async def with_state(
         for row in _changed(*described, commit.execution_count):
             found = objects[row.object_id]
             if found.id not in packs and found.size_bytes <= PACK_BYTES:
-                packs[found.id] = await bytes_of(found, store, bucket, recorded.scope)
+                packs[found.id] = await bytes_of(found, store, bucket, *recorded.scopes)
             digest = _digest_of(row, objects, packs.get(row.object_id))
             state |= dict.fromkeys(row.names, digest)
         return replace(execution, state=state)

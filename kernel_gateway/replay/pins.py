@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -17,13 +18,17 @@ from kernel_gateway.kernels.position import Origin
 from kernel_gateway.objects import ObjectStore
 from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, root_of, scope_of
 from lambda_kernel.contract import keys, names
-from lambda_kernel.contract.commit import Commit, CommittedFile, Namespace, digest_of
+from lambda_kernel.contract.commit import Blob, Commit, CommittedFile, Namespace, digest_of
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 
 COPIES_AT_ONCE = 8
+_SHARED = re.compile(r"(users/[^/]+/\.replays/[^/]+/)inputs/[0-9]+/")
+MAX_COMMITS = 16
+MAX_CHUNKS = 500
+"""Of those that a recorded cell has stored: they ride in the record and in the invocation."""
 
 
 class Unavailable(Exception):
@@ -85,6 +90,8 @@ class RecordedStates:
         self._stack = stack
         self._readable = readable
         self._copied: dict[str, asyncio.Task[None]] = {}
+        self._commits: dict[str, Commit] = {}
+        self._inputs: dict[frozenset[tuple[str, Pin]], int] = {}
         self._copying = asyncio.Semaphore(COPIES_AT_ONCE)
 
     async def commit(self, cell: RecordedCell) -> Commit | None:
@@ -174,8 +181,45 @@ class RecordedStates:
 
         await _all(copy(path, pin) for path, pin in pins.items())
 
-    async def begin(self, cell: RecordedCell, scope: Scope) -> Found | None:
+    async def inputs(self, cell: RecordedCell, target: Callable[[int], str]) -> str:
+        """Copy what a cell found, and return where it is: cells that found the same share it.
+
+        Args:
+            cell: which.
+            target: the prefix for the copies with a number.
+
+        Raises:
+            Unavailable, StorageError: as `bring`.
+        """
+        pins = await self.files_before(cell)
+        number = self._inputs.setdefault(frozenset(pins.items()), len(self._inputs) + 1)
+        prefix = target(number)
+        await self._once(prefix, lambda: self.bring(pins, prefix))
+        return prefix
+
+    async def chunks(self, cell: RecordedCell) -> dict[str, int]:
+        """Return digest and day of what a cell has stored, none where its commit is not kept.
+
+        Raises:
+            StorageError: S3 does not answer.
+        """
+        try:
+            commit = await self.commit(cell)
+        except Unavailable:
+            return {}
+        chunks = () if commit is None else _chunks_of(commit.namespace)
+        largest = sorted(chunks, key=lambda chunk: -chunk.size_bytes)[:MAX_CHUNKS]
+        return {chunk.digest: chunk.day for chunk in largest}
+
+    async def begin(
+        self, cell: RecordedCell, scope: Scope, *, in_place: bool = False
+    ) -> Found | None:
         """Copy the variables that a cell began with into a replay's scope.
+
+        Args:
+            cell: which.
+            scope: the replay's.
+            in_place: the replay reads the chunks where they are: only the commit is copied.
 
         Returns:
             The commit to begin with, None where the cell began with nothing.
@@ -202,32 +246,39 @@ class RecordedStates:
         key = keys.commit_key(scope, kernel_id, parent.seq)
         # First of all: a chunk that no commit names may be collected.
         await self._once(key, lambda: self._put(key, stored))
-        await self._copy_chunks(recorded.namespace, own, scope)
+        await self._bring_chunks(recorded.namespace, own, None if in_place else scope)
         head = Head(seq=parent.seq, digest=digest_of(stored))
         count = cell.started.execution_count - 1
         origin = Origin(kernel_id=kernel_id, head=head, execution_count=count)
         return Found(origin=origin, stored=stored)
 
-    async def _copy_chunks(self, namespace: Namespace, own: Scope, scope: Scope) -> None:
-        chunks = {
-            (chunk.digest, chunk.day)
-            for each in namespace.objects
-            for chunk in each.chunks
-            if chunk.inline is None
-        }
+    async def _bring_chunks(self, namespace: Namespace, own: Scope, scope: Scope | None) -> None:
+        """Copy chunks to a scope, or make sure that they are there (raises Unavailable)."""
+        bucket = self._stack.state
 
-        async def copy(digest: str, day: int) -> None:
-            source, target = (keys.blob_key(each, digest, day) for each in (own, scope))
-            try:
-                async with self._copying:
-                    await self._store.copy(self._stack.state, source, target)
-            except NotFound as gone:
-                raise Unavailable("some of its variables are not kept any more") from gone
+        async def bring(chunk: Blob) -> None:
+            source = keys.blob_key(own, chunk.digest, chunk.day)
+            async with self._copying:
+                if scope is None:
+                    is_there = await self._store.exists(bucket, source)
+                else:
+                    is_there = await self._copy(
+                        source, keys.blob_key(scope, chunk.digest, chunk.day)
+                    )
+            if not is_there:
+                raise Unavailable("some of its variables are not kept any more")
 
         await _all(
-            self._once(f"{digest}/{day}", functools.partial(copy, digest, day))
-            for digest, day in chunks
+            self._once(f"{chunk.digest}/{chunk.day}", functools.partial(bring, chunk))
+            for chunk in _chunks_of(namespace)
         )
+
+    async def _copy(self, source: str, target: str) -> bool:
+        try:
+            await self._store.copy(self._stack.state, source, target)
+        except NotFound:
+            return False
+        return True
 
     async def _put(self, key: str, stored: bytes) -> None:
         await self._store.put(self._stack.state, key, stored)
@@ -242,6 +293,8 @@ class RecordedStates:
 
     async def _commit(self, cell: RecordedCell, kernel_id: str, head: Head) -> tuple[Commit, Scope]:
         scope = self.scope_of(cell)
+        if head.digest in self._commits:
+            return self._commits[head.digest], scope
         what = f"commit {head.seq} of kernel {kernel_id}"
         try:
             names.check_kernel_id(kernel_id)
@@ -252,6 +305,10 @@ class RecordedStates:
             raise Unavailable(f"{what} is not kept any more") from gone
         if digest_of(stored) != head.digest:
             raise Unavailable(f"{what} is not the one that was recorded")
+        # One cell's end is the next one's beginning, and is compared with.
+        self._commits[head.digest] = commit
+        while len(self._commits) > MAX_COMMITS:
+            del self._commits[next(iter(self._commits))]
         return commit, scope
 
     async def _around(self, cell: RecordedCell) -> Pins:
@@ -282,6 +339,11 @@ class RecordedStates:
         return Pin(key=key, version_id=found)
 
 
+def _chunks_of(namespace: Namespace) -> set[Blob]:
+    """Return what is stored of variables outside of their commit."""
+    return {chunk for each in namespace.objects for chunk in each.chunks if chunk.inline is None}
+
+
 def _inputs(cell: RecordedCell) -> Pins | None:
     """Return the files that the entry itself says the cell found; None = it names none."""
     handler = None if cell.finished is None else cell.finished.handler
@@ -292,11 +354,16 @@ def _inputs(cell: RecordedCell) -> Pins | None:
 
 
 def _pins(files: tuple[CommittedFile, ...], root: str) -> dict[str, Pin]:
-    return {
-        file.key.removeprefix(root): Pin(key=file.key, version_id=file.version_id)
-        for file in files
-        if file.key.startswith(root)
-    }
+    paths = ((file, _path_of(file.key, root)) for file in files)
+    return {path: Pin(key=file.key, version_id=file.version_id) for file, path in paths if path}
+
+
+def _path_of(key: str, root: str) -> str | None:
+    if key.startswith(root):
+        return key.removeprefix(root)
+    # What a pinned cell found, and left as it was, lies beside its own folder.
+    shared = _SHARED.match(key)
+    return key[shared.end() :] if shared is not None and root.startswith(shared[1]) else None
 
 
 async def _all(work: Iterable[Awaitable[None]]) -> None:

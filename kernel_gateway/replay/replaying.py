@@ -14,13 +14,14 @@ from kernel_gateway.replay import parameters
 from kernel_gateway.replay.cells import CellPair
 from kernel_gateway.replay.pins import Unavailable
 from kernel_gateway.replay.recorded import RecordedCell
-from kernel_gateway.replay.running import Replay
+from kernel_gateway.replay.running import RUNNING_AT_ONCE, Replay
 from kernel_gateway.replay.selecting import Treatment, treatment
 from kernel_gateway.replay.workspace import SessionWorkspace
 from lambda_kernel.contract import keys
 
-PINNED_AT_ONCE = 4
 REPLACED = Treatment(runs=False, reason="skipped: the parameters of this replay replace it")
+PINNED_AT_ONCE = 2 * RUNNING_AT_ONCE
+"""While some run, the state of others is prepared, and what came of others is compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +106,7 @@ async def _pinned_pair(replay: Replay, cell: RecordedCell) -> CellPair:
         return await replay.pair(cell, treated)
     kernel = None
     try:
-        part = keys.replay_prefix(replay.replayer.user, replay.replay_id) + f"{cell.number}/"
-        await replay.states.bring(await replay.states.files_before(cell), part)
-        kernel = await replay.start(cell, await replay.begin(cell), part=cell.number)
+        kernel = await replay.start_pinned(cell)
         return await replay.pair(cell, treated, kernel)
     except Unavailable as gone:
         return await replay.pair(cell, Treatment(runs=False, reason=f"unavailable: {gone}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 import uuid
@@ -25,11 +26,15 @@ from kernel_gateway.replay.executions import Recorded, execution_of, with_state
 from kernel_gateway.replay.pins import RecordedStates, Unavailable, VersionedFiles
 from kernel_gateway.replay.recorded import RecordedCell, RecordedTrail, SentSource, TrailSource
 from kernel_gateway.replay.selecting import ReplayRequest, Treatment
+from lambda_kernel.contract import keys
+from lambda_kernel.contract.pinned import Pinned
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
 
+RUNNING_AT_ONCE = 4
+"""More would wait for a container, and say so in their output."""
 REASON = "the replay is over"
 CONTENT = ("code", "silent", "store_history", "user_expressions")
 NO_STDIN = "StdinNotImplementedError"
@@ -67,9 +72,11 @@ class Replay:
     kernel_ids: list[str] = field(default_factory=list)
     states: RecordedStates = field(init=False)
     _discarded: cut_off.DiscardedReplay | None = field(init=False, default=None)
+    _running: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         services = self.registry.services
+        self._running = asyncio.Semaphore(RUNNING_AT_ONCE)
         self.states = RecordedStates(
             self.trail, services.store, self.files, services.stack, readable=self.readable
         )
@@ -90,8 +97,21 @@ class Replay:
         options = self._options(cell)
         return await self.states.begin(cell, options.scope_of(self.replayer, self.replay_id))
 
+    async def start_pinned(self, cell: RecordedCell) -> LambdaKernel:
+        """Return a new kernel with what a cell began with; raises as its states, and `start`."""
+        user, states = self.replayer.user, self.states
+        inputs = await states.inputs(
+            cell, functools.partial(keys.replay_inputs_prefix, user, self.replay_id)
+        )
+        source = self._readable_scope(cell)
+        scope = self._options(cell).scope_of(self.replayer, self.replay_id)
+        found = await states.begin(cell, scope, in_place=source is not None)
+        chunks = {} if source is None else await states.chunks(cell)
+        pinned = Pinned(inputs=inputs, scope=source, chunks=chunks)
+        return await self.start(cell, found, pinned=pinned)
+
     async def start(
-        self, cell: RecordedCell, found: Found | None, *, part: int = 0
+        self, cell: RecordedCell, found: Found | None, *, pinned: Pinned | None = None
     ) -> LambdaKernel:
         """Return a new kernel for a cell.
 
@@ -107,7 +127,7 @@ class Replay:
             return await self.registry.begin(
                 self.replayer,
                 spec_name=session.spec_name,
-                options=self._options(cell, part),
+                options=self._options(cell, pinned),
                 kernel_id=kernel_id,
                 workdir_name=_workdir_name(session.workdir_name),
                 found=found,
@@ -158,12 +178,13 @@ class Replay:
         Raises:
             StorageError: S3 does not answer.
         """
-        running = RunningCell.begin(kernel, content, caller=self.caller, metadata=metadata)
-        try:
-            while not running.ended:
-                await running.news()
-        finally:
-            await running.cancel()
+        async with self._running:
+            running = RunningCell.begin(kernel, content, caller=self.caller, metadata=metadata)
+            try:
+                while not running.ended:
+                    await running.news()
+            finally:
+                await running.cancel()
         if running.refusal is not None:
             return None, f"unavailable: it did not start: {running.refusal}"
         await kernel.journal.flush()
@@ -191,7 +212,13 @@ class Replay:
         if found.ename == NO_STDIN and (recorded is None or recorded.ename != NO_STDIN):
             return None, "not-replayable: it asks its user, and answers are not recorded"
         services = self.registry.services
-        replayed = Recorded(finished=finished, kernel_id=kernel.kernel_id, scope=kernel.scope)
+        replay = kernel.options.replay
+        replayed = Recorded(
+            finished=finished,
+            kernel_id=kernel.kernel_id,
+            scope=kernel.scope,
+            source=None if replay is None or replay.pinned is None else replay.pinned.scope,
+        )
         return await with_state(found, replayed, services.store, services.stack.state), reason
 
     async def _recorded(self, cell: RecordedCell) -> Execution | None:
@@ -202,14 +229,27 @@ class Replay:
             return None
         found = await asyncio.to_thread(execution_of, finished)
         try:
-            scope = self.states.scope_of(cell)
+            scope, commit = self.states.scope_of(cell), await self.states.commit(cell)
         except Unavailable:
             return found
-        recorded = Recorded(finished=cell.finished, kernel_id=self.trail.kernel_id, scope=scope)
+        recorded = Recorded(
+            finished=cell.finished, kernel_id=self.trail.kernel_id, scope=scope, commit=commit
+        )
         services = self.registry.services
         return await with_state(found, recorded, services.store, services.stack.state)
 
-    def _options(self, cell: RecordedCell, part: int = 0) -> KernelOptions:
+    def _readable_scope(self, cell: RecordedCell) -> Scope | None:
+        """Return whose chunks the cells may read in place; None = they need copies.
+
+        What one user may read the sessions of its replay may; an admin's are not let into others'.
+        """
+        try:
+            found = self.states.scope_of(cell)
+        except Unavailable:
+            return None
+        return found if found.user == self.replayer.user else None
+
+    def _options(self, cell: RecordedCell, pinned: Pinned | None = None) -> KernelOptions:
         assert cell.facts is not None  # noqa: S101
         session = cell.facts.session
         derived_from = DerivedFrom(
@@ -220,7 +260,8 @@ class Replay:
         )
         replay = ReplayOptions(
             replay_id=self.replay_id,
-            part=part,
+            part=0 if pinned is None else cell.number,
+            pinned=pinned,
             derived_from=derived_from,
             has_connectors=self.request.has_connectors,
         )

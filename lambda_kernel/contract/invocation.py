@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lambda_kernel.contract import names
+from lambda_kernel.contract.pinned import Pinned
 from lambda_kernel.contract.schema import InvalidField, decode, encode
 from lambda_kernel.contract.scope import Scope
 
@@ -121,6 +122,7 @@ class Invocation:
         write_prefix: where changed files go; the mirror's own prefix unless it is a replay.
         seeds: what the random number generators of a new session begin with, by name; none where
             they are not recorded, and in a fork, which goes on with those of its source.
+        pinned: what a cell reads that is replayed from its own recorded state, None of all others.
         nonce: 32 hex digits, echoed in the outcome.
     """
 
@@ -146,6 +148,7 @@ class Invocation:
     connectors: tuple[str, ...] = ()
     write_prefix: str
     seeds: dict[str, int] = field(default_factory=dict)
+    pinned: Pinned | None = None
     nonce: str
 
     def __post_init__(self) -> None:
@@ -167,6 +170,8 @@ class Invocation:
         self._check_parent()
         if not self.write_prefix.startswith(f"users/{self.scope.user}/"):
             raise InvalidField("invocation.write_prefix", "must lie under the user's prefix")
+        if self.pinned is not None:
+            self.pinned.check(self.scope, self.write_prefix)
 
     def _check_parent(self) -> None:
         if self.parent_head is not None and self.parent_head.seq >= self.seq:

@@ -106,6 +106,11 @@ def replay_prefix(user: str, replay_id: str) -> str:
     return f"users/{user}/.replays/{replay_id}/"
 
 
+def replay_inputs_prefix(user: str, replay_id: str, number: int) -> str:
+    """Return the prefix of files that cells of a replay find and none writes, with ``/``."""
+    return f"{replay_prefix(user, replay_id)}inputs/{number}/"
+
+
 def scope_prefix(scope: Scope) -> str:
     """Return the prefix of a scope in the state bucket, with ``/``."""
     return f"users/{scope.user}/{scope.hash}/"

@@ -43,21 +43,21 @@ def session_policy(invocation: Invocation, stack: keys.Stack) -> str:
     state = keys.scope_prefix(scope)
     workspaces, state_bucket = f"arn:aws:s3:::{stack.workspaces}", f"arn:aws:s3:::{stack.state}"
     control = f"arn:aws:s3:::{stack.overflow}/{keys.control_prefix(invocation.request_id)}*"
-    readable = [files]
+    pinned = invocation.pinned
+    # A pinned cell's own folder is empty: it is not listed.
+    listed = [files if pinned is None else pinned.inputs]
+    readable = [] if pinned is None else pinned.readable(stack)
     actions = [*READING, *(WRITING if invocation.commit else ())]
     statements = [
         _allow(actions, [f"{workspaces}/{files}*", f"{state_bucket}/{state}*"]),
         _allow(["s3:GetObject", "s3:DeleteObject"], [control]),
     ]
     if stack.governed_read_prefix is not None:
-        readable.append(stack.governed_read_prefix)
-        statements.append(
-            _allow(
-                ["s3:GetObject", "s3:GetObjectVersion"],
-                [f"{workspaces}/{stack.governed_read_prefix}*"],
-            )
-        )
-    statements.append(_allow_list(workspaces, readable))
+        listed.append(stack.governed_read_prefix)
+        readable.append(f"{workspaces}/{stack.governed_read_prefix}*")
+    if readable:
+        statements.append(_allow([*READING], readable))
+    statements.append(_allow_list(workspaces, listed))
     statements.append(_allow_list(state_bucket, [state]))
     if scope.agent is not None:
         secret = stack.connector_secret(scope.agent)

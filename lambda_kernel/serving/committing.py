@@ -115,9 +115,15 @@ def _save_variables(cell: Cell, drafts: list[Draft]) -> None:
     assert cell.end is not None  # noqa: S101
     assert cell.end.snapshot is not None  # noqa: S101
     written, cell.snapshot_out = Segment(cell.snapshot_out), -1
+    pinned = cell.invocation.pinned
     try:
         cell.saved = cell.container.snapshots.save(
-            cell.invocation.scope, written, drafts, cell.end.snapshot.index, cell.namespace
+            cell.invocation.scope,
+            written,
+            drafts,
+            cell.end.snapshot.index,
+            cell.namespace,
+            {} if pinned is None else pinned.chunks,
         )
     finally:
         written.release()

@@ -94,6 +94,7 @@ def _plan(container: Container, invocation: Invocation) -> MirrorPlan:
     return MirrorPlan(
         bucket=settings.stack.workspaces,
         root=invocation.write_prefix,
+        source=None if invocation.pinned is None else invocation.pinned.inputs,
         projects=invocation.projects,
         governed=settings.stack.governed_read_prefix,
         tags=tags,

@@ -30,6 +30,7 @@ class MirrorPlan:
     Attributes:
         bucket: the workspaces bucket.
         root: prefix with ``/``; files lie under it, and changed ones go back there.
+        source: the prefix that they lie under in its place, and nobody writes; None = the root.
         projects: only these folders of it; none = everything.
         governed: a prefix that is mirrored read-only at ``.governed``, or None.
         tags: tags of everything stored.
@@ -40,12 +41,18 @@ class MirrorPlan:
 
     bucket: str
     root: str
+    source: str | None = None
     projects: tuple[str, ...] = ()
     governed: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     cell: str = ""
     workdir: str
     max_bytes: int
+
+    @property
+    def origin(self) -> str:
+        """The prefix that the files which the cell finds lie under."""
+        return self.root if self.source is None else self.source
 
 
 @dataclass(slots=True)
@@ -93,8 +100,8 @@ def list_stored(
         bounds: where earlier listings were cut, by prefix; brought up to date.
     """
     listing = Listing()
-    prefixes = [(f"{plan.root}{project}/", f"{project}/") for project in plan.projects]
-    prefixes = prefixes or [(plan.root, "")]
+    prefixes = [(f"{plan.origin}{project}/", f"{project}/") for project in plan.projects]
+    prefixes = prefixes or [(plan.origin, "")]
     if plan.governed is not None:
         prefixes.append((plan.governed, f"{GOVERNED}/"))
 

@@ -43,15 +43,24 @@ class Shelf:
 class SessionObjects:
     """The objects of one session, for one cell.
 
+    Args:
+        shelf: where chunks are.
+        scope: whose memory they are kept in.
+        namespace: what objects there are.
+        source: whose stored chunks they are; None = the scope's own.
+
     Attributes:
         fetched_bytes: read from S3 so far.
         is_cancelled: questions that are being answered end soon, without an answer.
         snapshot_in: descriptor of what the child gets.
     """
 
-    def __init__(self, shelf: Shelf, scope: Scope, namespace: Namespace) -> None:
+    def __init__(
+        self, shelf: Shelf, scope: Scope, namespace: Namespace, source: Scope | None = None
+    ) -> None:
         self._shelf = shelf
         self._scope = scope
+        self._source = source or scope
         self._objects = {stored.id: stored for stored in namespace.objects}
         self._holder = Holder()
         self._ready: dict[int, list[Place]] = {}
@@ -158,7 +167,7 @@ class SessionObjects:
             raise StorageUnavailable("the cell has ended")
         if blob.inline is not None:
             return _inline(blob)
-        key = keys.blob_key(self._scope, blob.digest, blob.day)
+        key = keys.blob_key(self._source, blob.digest, blob.day)
         return _verified(self._shelf.store.get(self._shelf.bucket, key), blob)
 
 

@@ -9,8 +9,9 @@ import base64
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.commit import Blob, Commit, Namespace, StoredObject, digest_of
@@ -67,9 +68,17 @@ class Snapshots:
             kernel_id = commit.parent_kernel_id or kernel_id
         return None
 
-    def open(self, scope: Scope, namespace: Namespace) -> SessionObjects:
-        """Return the objects of ``namespace``; the caller closes them."""
-        return SessionObjects(self._shelf, scope, namespace)
+    def open(
+        self, scope: Scope, namespace: Namespace, source: Scope | None = None
+    ) -> SessionObjects:
+        """Return the objects of ``namespace``; the caller closes them.
+
+        Args:
+            scope: whose session it is.
+            namespace: which objects.
+            source: the scope whose stored chunks they are, where it is another.
+        """
+        return SessionObjects(self._shelf, scope, namespace, source)
 
     def save(
         self,
@@ -78,6 +87,7 @@ class Snapshots:
         drafts: Sequence[Draft],
         index: int,
         known: Namespace,
+        recorded: Mapping[str, int] = MappingProxyType({}),
     ) -> Saved:
         """Store what ``known`` (the parent's namespace) does not hold already.
 
@@ -88,9 +98,10 @@ class Snapshots:
             index: id of the one that describes the others.
             known: what a commit names that will stay while this cell runs: nothing else may be
                 relied on to be there.
+            recorded: digest to day of chunks that a recorded cell has stored: the same.
         """
         day = int(self._wall_clock() // DAY_S)
-        saving = _Saving(self._shelf, scope, written, known, day)
+        saving = _Saving(self._shelf, scope, written, known, day, recorded)
         riding = inline_ids(drafts, index)
         objects = saving.store(drafts, riding)
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -122,12 +133,19 @@ class _Saving:
     """One session on its way to S3."""
 
     def __init__(
-        self, shelf: Shelf, scope: Scope, written: Segment, known: Namespace, day: int
+        self,
+        shelf: Shelf,
+        scope: Scope,
+        written: Segment,
+        known: Namespace,
+        day: int,
+        recorded: Mapping[str, int],
     ) -> None:
         self._shelf = shelf
         self._scope = scope
         self._written = written
         self._day = day
+        self._recorded = recorded
         self._lock = threading.Lock()
         self._blobs = {
             blob.digest: blob
@@ -176,13 +194,15 @@ class _Saving:
             body = self._place(part).read()
         else:
             body = base64.b64decode(part.inline or "")
-        blob = Blob(digest=digest_of(body), size_bytes=len(body), day=self._day)
+        digest = digest_of(body)
+        day = self._recorded.get(digest)
+        blob = Blob(digest=digest, size_bytes=len(body), day=self._day if day is None else day)
         with self._lock:
             if isinstance(part, Span):
                 self.places[blob.digest] = self._place(part)
             known = self._blobs.setdefault(blob.digest, blob)
         # Of equal chunks the first is stored; the commit waits for all of them.
-        if known is blob:
+        if known is blob and day is None:
             key = keys.blob_key(self._scope, blob.digest, blob.day)
             self._shelf.store.put(self._shelf.bucket, key, body, sha256=blob.digest)
             with self._lock:

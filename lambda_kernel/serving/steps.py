@@ -70,7 +70,9 @@ def _bring_in(cell: Cell) -> None:
     waiting: list[Future[Any]] = [listing, head, clearing]
     try:
         cell.parent = container.snapshots.parent(invocation)
-        cell.session = container.snapshots.open(scope, cell.namespace)
+        pinned = invocation.pinned
+        source = None if pinned is None else pinned.scope
+        cell.session = container.snapshots.open(scope, cell.namespace, source)
     finally:
         listed, home_head, _ = pool.wait_all(waiting)
     committed = None if cell.parent is None else cell.parent.home_head

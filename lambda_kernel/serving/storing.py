@@ -118,7 +118,8 @@ def store_changes(
     checked = set(changes.deletions)
     if not conditional:
         checked |= {change.path for change in changes.uploads}
-    if checked:
+    # What a replayed cell found, nobody else changes.
+    if checked and plan.source is None:
         _find_overtaken(store, plan, mirrored, checked, cache, pool, stored)
 
     def upload(change: manifest.Upload) -> None:
@@ -127,7 +128,7 @@ def store_changes(
         with trees.reading_beneath(plan.workdir, change.path) as descriptor:
             try:
                 result = _put_file(
-                    store, plan, key, descriptor, state, _condition(mirrored, change)
+                    store, plan, key, descriptor, state, _condition(plan, mirrored, change)
                 )
             except PreconditionFailed:
                 stored.overtaken[change.path] = _version(store, plan, key)
@@ -170,11 +171,13 @@ def roll_back(
     """
 
     def undo(change: FileChange) -> str | None:
-        old = stored.overtaken.get(change.path) or mirrored.versions.get(change.path)
+        old = stored.overtaken.get(change.path)
+        if old is None and plan.source is None:
+            old = mirrored.versions.get(change.path)
         try:
             if old is not None:
                 store.restore(plan.bucket, change.key, old, tags=plan.tags)
-            elif change.change == "created":
+            elif change.change == "created" or plan.source is not None:
                 store.delete(plan.bucket, change.key)
             else:
                 return change.path
@@ -192,7 +195,7 @@ def committed_files(
     versions = {**mirrored.versions, **stored.versions}
     return tuple(
         CommittedFile(
-            key=plan.root + path,
+            key=(plan.root if path in stored.versions else plan.origin) + path,
             version_id=versions.get(path),
             digest=state.digest,
             size_bytes=state.size_bytes,
@@ -209,8 +212,8 @@ class Condition:
     if_match: str | None = None
 
 
-def _condition(mirrored: Mirrored, change: manifest.Upload) -> Condition:
-    if change.change == "created":
+def _condition(plan: MirrorPlan, mirrored: Mirrored, change: manifest.Upload) -> Condition:
+    if change.change == "created" or plan.source is not None:
         return Condition(if_absent=True)
     return Condition(if_match=mirrored.etags[change.path])
 
@@ -313,4 +316,4 @@ def _vouch(
     state: FileState,
 ) -> None:
     if mirrored.tree.files.get(path) == state:
-        cache.vouch(plan.root + path, inode, state)
+        cache.vouch(plan.origin + path, inode, state)

@@ -43,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_PUT = do_DELETE = do_CONNECT = answer  # noqa: N815
+    do_GET = do_HEAD = do_PUT = do_DELETE = do_CONNECT = answer  # noqa: N815
 
     def log_message(self, *args: object) -> None:
         """Say nothing."""
@@ -90,6 +90,17 @@ async def test_a_body_is_sent_without_a_round_trip_to_ask_for_leave(
     assert (etag, path, body, headers["if-none-match"]) == ('"e"', "/b/k", b"stored", "*")
     assert "expect" not in headers
     assert "x-amz-checksum-sha256" in headers
+
+
+async def test_whether_an_object_is_there_is_asked_without_its_bytes(
+    server: _Server, store: S3ObjectStore
+) -> None:
+    server.answers = [(200, b""), (404, b""), (403, b"")]
+    assert await store.exists("b", "k")
+    assert not await store.exists("b", "k")
+    with pytest.raises(StorageError):
+        await store.exists("b", "k")
+    assert {(asked[0], asked[1]) for asked in server.asked} == {("HEAD", "/b/k")}
 
 
 async def test_an_object_comes_with_its_etag_and_is_written_only_over_that(

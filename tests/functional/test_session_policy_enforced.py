@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.keys import Stack
+from lambda_kernel.contract.pinned import Pinned
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 from tests.functional.conftest import GOVERNED, invocation_of, refused
@@ -219,6 +220,52 @@ def test_a_replay_writes_and_reads_only_its_own_prefix(
     for key in (OWN, "users/u1/.replays/r10/x"):
         assert refused(partial(client.get_object, Bucket=FILES, Key=key))
         assert refused(partial(client.put_object, Bucket=FILES, Key=key, Body=b"1"))
+
+
+def test_a_pinned_cell_reads_its_recorded_state_and_cannot_change_it(
+    planted: None, client_of: Any, session_of: Any, s3_client: Any
+) -> None:
+    replay_id, recorded = str(uuid.uuid4()), Scope(user="u1", agent="a9")
+    replay = keys.replay_prefix("u1", replay_id)
+    inputs = keys.replay_inputs_prefix("u1", replay_id, 1)
+    chunk = keys.blob_key(recorded, "0" * 64, 1)
+    shared = [(FILES, f"{inputs}in.csv"), (STATE, chunk)]
+    others = [
+        (FILES, OWN),
+        (FILES, f"{replay}2/x"),
+        (FILES, keys.replay_inputs_prefix("u1", replay_id, 11) + "x"),
+        (STATE, keys.home_head_key(recorded)),
+        (STATE, keys.commit_key(recorded, replay_id, 1)),
+        (STATE, keys.blob_key(Scope(user="u1"), "0" * 64, 1)),
+    ]
+    for bucket, key in (*shared, *others):
+        s3_client.put_object(Bucket=bucket, Key=key, Body=b"recorded")
+    cell = invocation_of(
+        Scope(user="u1", execution=replay_id),
+        write_prefix=f"{replay}1/",
+        pinned=Pinned(inputs=inputs, scope=recorded),
+    )
+    client = client_of("s3", **session_of(cell, STACK))
+
+    client.put_object(Bucket=FILES, Key=f"{replay}1/x", Body=b"1")
+    listed = client.list_objects_v2(Bucket=FILES, Prefix=inputs)["Contents"]
+    assert [each["Key"] for each in listed] == [f"{inputs}in.csv"]
+    for bucket, key in shared:
+        assert client.get_object(Bucket=bucket, Key=key)["Body"].read() == b"recorded"
+    for bucket, key in (*shared, *others):
+        target = {"Bucket": bucket, "Key": key}
+        assert refused(partial(client.put_object, **target, Body=b"attacked"))
+        assert refused(partial(client.delete_object, **target))
+        assert refused(partial(client.put_object_tagging, **target, Tagging={"TagSet": []}))
+    for bucket, key in others:
+        assert refused(partial(client.get_object, Bucket=bucket, Key=key))
+    for bucket, prefix in (
+        (STATE, keys.blobs_prefix(recorded)),
+        (STATE, keys.scope_prefix(recorded)),
+        (FILES, replay),
+        (FILES, f"{replay}2/"),
+    ):
+        assert refused(partial(client.list_objects_v2, Bucket=bucket, Prefix=prefix))
 
 
 @pytest.mark.parametrize("name", ["*", "u*", "u?", "${aws:username}", "ü1", "u1/", "u1/../u10", ""])

@@ -124,4 +124,4 @@ def test_an_admin_replays_on_copies_in_a_folder_of_its_own(shared: Gateway) -> N
     for stranger in ("u1-a2", "u10"):
         answer = shared.rest("POST", "/api/replays", json=body, token=TOKENS[stranger])
         assert answer.status_code == 404
-    assert workspace_keys(shared) - before == {f"{admins['prefix']}2/made.txt"}
+    assert workspace_keys(shared) - before == {f"{admins['prefix']}inputs/1/made.txt"}

@@ -135,6 +135,48 @@ def test_a_replayed_cell_cannot_write_into_the_real_workspace_or_home(
     assert file.content == b"mine"
 
 
+ATTACK_ON_SHARED_INPUTS = """
+import os, pathlib
+if not os.path.exists(os.path.expanduser('~/recording')):
+    for change in (
+        lambda: os.chmod('in.csv', 0o777),
+        lambda: pathlib.Path('in.csv').write_text('attacked'),
+        lambda: os.utime('in.csv', ns=(1, 1)),
+        lambda: [cached.write_text('attacked') for cached in pathlib.Path('/tmp').rglob('*')
+                 if cached.is_file() and os.access(cached, os.W_OK)],
+        lambda: os.remove('folder/kept.txt'),
+        lambda: pathlib.Path('planted.txt').write_text('attacked'),
+    ):
+        try:
+            change()
+        except OSError:
+            pass
+    state[0] = 'attacked'
+"""
+LOOK = "state, open('in.csv').read(), os.stat('in.csv').st_mtime_ns, sorted(os.listdir('folder'))"
+
+
+def test_what_a_pinned_cell_does_to_inputs_and_variables_no_other_cell_sees(
+    gateway: Gateway,
+) -> None:
+    workspace = f"shared-{uuid.uuid4().hex[:8]}"
+    put(gateway, workspace, "in.csv", b"recorded")
+    put(gateway, workspace, "folder/kept.txt", b"recorded")
+    client = gateway.session(env={"LAMBDA_KERNEL_WORKSPACE": workspace})
+    # Only HOME tells that it is no replay: then the attack does nothing, and all find the same.
+    mark = "import os; open(os.path.expanduser('~/recording'), 'w').close(); state = ['recorded']"
+    session = [mark, *[ATTACK_ON_SHARED_INPUTS, LOOK, LOOK] * 3]
+    for code in session:
+        assert client.execute(code).reply["status"] == "ok"
+    client.close()
+
+    cells = replayed(gateway, client.kernel_id, mode="pinned")
+
+    looks = [number for number, code in enumerate(session, 1) if code == LOOK]
+    assert {number: cells[number] for number in looks} == dict.fromkeys(looks, "identical")
+    assert {cells[number] for number in (2, 5, 8)} == {"different"}
+
+
 def test_a_version_that_is_gone_is_unavailable_and_not_replaced_by_a_newer_one(
     gateway: Gateway,
 ) -> None:

@@ -125,10 +125,18 @@ async def test_its_session_policy_admits_its_own_folder_and_scope_only(
         if "-workspaces/" in resource or "-state/" in resource
     ]
     scope = keys.scope_prefix(invocation.scope)
-    assert files == [
+    own = [
         f"arn:aws:s3:::{STACK.workspaces}/{prefix}*",
         f"arn:aws:s3:::{STACK.state}/{scope}*",
     ]
+    inputs = keys.replay_inputs_prefix("u1", replay.replay_id, 1)
+    recorded = [
+        f"arn:aws:s3:::{STACK.workspaces}/{inputs}*",
+        f"arn:aws:s3:::{STACK.state}/{keys.blobs_prefix(client.kernel.scope)}*",
+    ]
+    assert files == own + (recorded if mode == "pinned" else [])
+    read_only = [s for s in policy["Statement"] if s["Resource"] == recorded]
+    assert all(s["Action"] == ["s3:GetObject", "s3:GetObjectVersion"] for s in read_only)
     assert scope != keys.scope_prefix(client.kernel.scope)
     assert "secretsmanager" not in json.dumps(policy)
 
@@ -172,6 +180,45 @@ async def test_pinned_cells_begin_with_their_own_recorded_state(world: World) ->
         assert invocation.execution_count == number
         assert invocation.write_prefix.endswith(f"/.replays/{replay.replay_id}/{number}/")
     assert len(world.registry.all()) == 1
+
+
+async def test_only_who_may_read_the_variables_reads_them_where_they_are(world: World) -> None:
+    client = await world.client()
+    for code in ("print one", "print two"):
+        await client.run(code)
+    recorded = client.kernel.scope
+
+    own, _ = await a_replay(world, client, mode="pinned")
+    of_owner = world.function.invocations[-2:]
+    theirs, pairs = await a_replay(world, client, ADMIN, mode="pinned")
+    of_admin = world.function.invocations[-2:]
+
+    for replay, invocations, user in ((own, of_owner, "u1"), (theirs, of_admin, "root")):
+        inputs = keys.replay_inputs_prefix(user, replay.replay_id, 1)
+        assert {each.pinned.inputs for each in invocations if each.pinned} == {inputs}
+    assert {each.pinned.scope for each in of_owner if each.pinned} == {recorded}
+    assert {each.pinned.scope for each in of_admin if each.pinned} == {None}
+    assert all("/u1/" not in session_policy(each, STACK) for each in of_admin)
+    assert [pair.reason for pair in pairs] == ["", ""]
+
+
+@pytest.mark.parametrize("mode", ["sequential", "pinned"])
+async def test_of_pinned_cells_no_notebook_is_rendered_before_somebody_asks(
+    world: World, mode: str
+) -> None:
+    client = await world.client()
+    for code in ("print one", "print two"):
+        await client.run(code)
+    replay, _ = await a_replay(world, client, mode=mode)
+
+    await world.registry.close()
+
+    rendered = {key for _, key in world.store.objects if key.endswith("trail.ipynb")}
+    kernels = [client.kernel.kernel_id, *(replay.kernel_ids if mode == "sequential" else ())]
+    assert rendered == {keys.rendered_trail_key(kernel_id) for kernel_id in kernels}
+    for kernel_id in replay.kernel_ids:
+        journal = world.registry.services.recorder.opened(kernel_id)
+        assert await journal.open() == (4 + 1 if mode == "sequential" else 2 + 1)
 
 
 async def test_a_state_that_is_not_kept_is_unavailable_for_its_cell_alone(world: World) -> None:

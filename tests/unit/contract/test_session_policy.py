@@ -6,6 +6,7 @@ import pytest
 
 from lambda_kernel.contract import keys
 from lambda_kernel.contract.invocation import CellMessage, Invocation
+from lambda_kernel.contract.pinned import Pinned
 from lambda_kernel.contract.schema import InvalidField
 from lambda_kernel.contract.scope import Scope
 from lambda_kernel.contract.session_policy import MAX_CHARACTERS, duration_s, session_policy
@@ -20,6 +21,7 @@ def policy_of(
     write_prefix: str | None = None,
     *,
     commit: bool = True,
+    pinned: Pinned | None = None,
 ) -> str:
     invocation = Invocation(
         request_id="a" * 32,
@@ -31,6 +33,7 @@ def policy_of(
         msg=CellMessage(header={}, content={}),
         execution_count=1,
         write_prefix=write_prefix or keys.workspace_prefix(scope.user, "default"),
+        pinned=pinned,
         nonce="c" * 32,
     )
     return session_policy(invocation, stack)
@@ -129,10 +132,68 @@ def test_a_replay_writes_only_under_its_own_prefix() -> None:
     assert not allows(policy, "s3:GetObject", FILES + "users/u1/default/x")
 
 
-def test_the_longest_names_fit_into_what_sts_allows() -> None:
+def test_a_pinned_cell_reads_its_recorded_state_and_writes_none_of_it() -> None:
+    recorded, own = Scope(user="u1", agent="a2"), Scope(user="u1", execution=KERNEL_ID)
+    replay = keys.replay_prefix("u1", KERNEL_ID)
+    pinned = Pinned(inputs=keys.replay_inputs_prefix("u1", KERNEL_ID, 2), scope=recorded)
+
+    policy = policy_of(own, write_prefix=f"{replay}3/", pinned=pinned)
+
+    inputs, chunk = FILES + f"{replay}inputs/2/x", STATE + keys.blob_key(recorded, "d", 1)
+    for resource in (inputs, chunk):
+        assert allows(policy, "s3:GetObject", resource)
+        for action in ("s3:PutObject", "s3:PutObjectTagging", "s3:DeleteObject"):
+            assert not allows(policy, action, resource)
+    assert allows(policy, "s3:ListBucket", FILES.rstrip("/"), f"{replay}inputs/2/")
+    for resource in (
+        FILES + f"{replay}inputs/20/x",
+        FILES + f"{replay}4/x",
+        FILES + "users/u1/default/x",
+        STATE + keys.home_head_key(recorded),
+        STATE + keys.commit_key(recorded, KERNEL_ID, 1),
+        STATE + keys.blob_key(Scope(user="u1", agent="a3"), "d", 1),
+    ):
+        assert not allows(policy, "s3:GetObject", resource)
+    assert not allows(policy, "s3:ListBucket", STATE.rstrip("/"), keys.blobs_prefix(recorded))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "scope", "chunks"),
+    [
+        ("users/u1/default/", None, {}),
+        ("users/u1/.replays/", None, {}),
+        (f"users/u1/.replays/{KERNEL_ID}/inputs/*/", None, {}),
+        (f"users/u1/.replays/{KERNEL_ID}/inputs/1/../", None, {}),
+        (f"users/u10/.replays/{KERNEL_ID}/inputs/1/", None, {}),
+        (f"users/u1/.replays/{KERNEL_ID.replace('1', '2')}/inputs/1/", None, {}),
+        (f"users/u1/.replays/{KERNEL_ID}/inputs/1/", Scope(user="u10"), {}),
+        (f"users/u1/.replays/{KERNEL_ID}/inputs/1/", None, {"d": 1}),
+    ],
+)
+def test_a_recorded_state_of_another_user_or_replay_is_no_invocation(
+    inputs: str, scope: Scope | None, chunks: dict[str, int]
+) -> None:
+    pinned = Pinned(inputs=inputs, scope=scope, chunks=chunks)
+    with pytest.raises(InvalidField, match=r"invocation\.pinned"):
+        policy_of(U1, write_prefix=f"{keys.replay_prefix('u1', KERNEL_ID)}1/", pinned=pinned)
+
+
+@pytest.mark.parametrize("folder", ["", "inputs/1/", "inputs/2/"])
+def test_what_pinned_cells_read_is_no_place_to_write_to(folder: str) -> None:
+    replay = keys.replay_prefix("u1", KERNEL_ID)
+    pinned = Pinned(inputs=f"{replay}inputs/1/")
+    with pytest.raises(InvalidField, match=r"another replay|not a folder"):
+        policy_of(U1, write_prefix=f"{replay}{folder}", pinned=pinned)
+
+
+def test_long_names_fit_into_what_sts_allows() -> None:
     scope = Scope(user="u" * 64, agent="a" * 64, execution=KERNEL_ID)
     stack = keys.Stack(prefix="p" * 20, governed_read_prefix="g" * 255 + "/")
     assert len(policy_of(scope, stack)) <= MAX_CHARACTERS
+    stack = keys.Stack(governed_read_prefix="g" * 60 + "/")
+    pinned = Pinned(inputs=keys.replay_inputs_prefix(scope.user, KERNEL_ID, 10**8), scope=scope)
+    own = f"{keys.replay_prefix(scope.user, KERNEL_ID)}100000000/"
+    assert len(policy_of(scope, stack, own, pinned=pinned)) <= MAX_CHARACTERS
 
 
 def test_a_policy_that_sts_would_not_take_is_refused_clearly() -> None:

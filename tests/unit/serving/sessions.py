@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from lambda_kernel.contract import paging
 from lambda_kernel.contract.commit import CHUNK_BYTES, Namespace
@@ -46,6 +48,8 @@ class Session:
         parent: Namespace | None = None,
         keep: tuple[int, ...] = (),
         patched: dict[tuple[int, int], dict[int, bytes]] | None = None,
+        scope: Scope = SCOPE,
+        recorded: Mapping[str, int] = MappingProxyType({}),
     ) -> Namespace:
         """Store a session; ``patched``: (id, base) to chunks by number."""
         memfd = os.memfd_create("out", os.MFD_ALLOW_SEALING)
@@ -70,13 +74,15 @@ class Session:
         drafts = drafts_of(report, before, 2**33)
         seal(memfd, end)
         written = Segment(memfd)
-        saved = self.snapshots.save(SCOPE, written, drafts, index, before)
+        saved = self.snapshots.save(scope, written, drafts, index, before, recorded)
         written.release()
         self.stored_bytes = saved.stored_bytes
         return saved.namespace
 
-    def read(self, namespace: Namespace, scope: Scope = SCOPE) -> dict[int, bytes]:
-        objects = self.snapshots.open(scope, namespace)
+    def read(
+        self, namespace: Namespace, scope: Scope = SCOPE, source: Scope | None = None
+    ) -> dict[int, bytes]:
+        objects = self.snapshots.open(scope, namespace, source)
         try:
             found = objects.places(stored.id for stored in namespace.objects)
             return {i: b"".join(place.read() for place in places) for i, places in found}

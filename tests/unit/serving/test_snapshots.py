@@ -200,6 +200,35 @@ def test_a_damaged_inline_object_is_refused(session: Session, text: str) -> None
         session.read(replace(namespace, objects=(damaged,)))
 
 
+REPLAY = Scope(user="u1", execution=KERNEL)
+
+
+def test_what_a_replayed_cell_begins_with_is_read_where_it_was_recorded(session: Session) -> None:
+    recorded = session.write({1: INDEX, 2: chunks("ab")}, index=1)
+    session.forget()
+    assert session.read(recorded, REPLAY, source=SCOPE)[2] == chunks("ab")
+    session.forget()
+    with pytest.raises(StorageUnavailable):
+        session.read(recorded, REPLAY)
+
+
+def test_what_the_recorded_cell_has_stored_is_not_stored_again(session: Session) -> None:
+    recorded = session.write({1: INDEX, 2: chunks("ab")}, index=1)
+    first, second = recorded.objects[1].chunks
+    # As stored on an earlier day, whose key nobody writes to any more.
+    days = {first.digest: DAY - 3, second.digest: DAY - 3}
+    before = set(session.store.versions)
+
+    again = session.write({1: INDEX, 2: chunks("ac")}, index=1, scope=REPLAY, recorded=days)
+
+    same, other = again.objects[1].chunks
+    assert (same.digest, same.day) == (first.digest, DAY - 3)
+    assert other.day == DAY
+    written = set(session.store.versions) - before
+    assert written == {("state", keys.blob_key(REPLAY, other.digest, DAY))}
+    assert session.stored_bytes == CHUNK_BYTES
+
+
 def test_what_a_child_gets_cannot_be_written_to(session: Session) -> None:
     namespace = session.write({1: INDEX, 2: chunks("a")}, index=1)
     opened = session.snapshots.open(SCOPE, namespace)

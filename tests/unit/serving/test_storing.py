@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,56 @@ def here(store: MemoryObjectStore, tmp_path: Path, pool: Pool) -> Workspace:
 @pytest.fixture
 def there(store: MemoryObjectStore, tmp_path: Path, pool: Pool) -> Workspace:
     return Workspace(store, tmp_path / "there", pool)
+
+
+SOURCE = "users/u1/.replays/r/inputs/1/"
+
+
+@pytest.fixture
+def pinned(store: MemoryObjectStore, here: Workspace) -> Workspace:
+    """Return a workspace whose files come from a prefix that others read, too."""
+    for path in ("kept", "changed", "gone"):
+        store.put(BUCKET, SOURCE + path, b"recorded")
+    here.plan = replace(here.plan, source=SOURCE)
+    here.mirror()
+    (here.workdir / "changed").write_text("changed")
+    (here.workdir / "made").write_text("made")
+    (here.workdir / "gone").unlink()
+    return here
+
+
+def test_what_a_pinned_cell_does_to_its_inputs_stays_in_its_own_folder(
+    store: MemoryObjectStore, pinned: Workspace
+) -> None:
+    assert pinned.persist() == []
+
+    assert {c.path: (c.change, c.key) for c in pinned.stored.changes} == {
+        "changed": ("modified", ROOT + "changed"),
+        "made": ("created", ROOT + "made"),
+        "gone": ("deleted", ROOT + "gone"),
+    }
+    assert (pinned.body("changed"), pinned.body("made")) == (b"changed", b"made")
+    for path in ("kept", "changed", "gone"):
+        assert store.body(BUCKET, SOURCE + path) == b"recorded"
+        assert len(store.versions[BUCKET, SOURCE + path]) == 1
+    after, _ = storing.scan(pinned.plan, pinned.mirrored, pinned.cache)
+    named = storing.committed_files(pinned.plan, after, pinned.mirrored, pinned.stored)
+    assert sorted(file.key for file in named) == sorted(
+        [SOURCE + "kept", ROOT + "changed", ROOT + "made"]
+    )
+    # The next cell with the same inputs, in the same container.
+    pinned.cache.cell_ran()
+    pinned.mirror()
+    assert (pinned.workdir / "changed").read_text() == "recorded"
+
+
+def test_a_pinned_cell_that_is_lost_leaves_nothing_of_its_files(
+    store: MemoryObjectStore, pinned: Workspace
+) -> None:
+    pinned.persist()
+    assert pinned.roll_back() == []
+    assert (pinned.body("changed"), pinned.body("made")) == (None, None)
+    assert store.body(BUCKET, SOURCE + "changed") == b"recorded"
 
 
 @pytest.mark.parametrize("created", [True, False])
