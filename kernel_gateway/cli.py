@@ -13,7 +13,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +26,8 @@ from kernel_gateway.settings_logging import set_up_logging
 from kernel_gateway.terminal import harmless
 
 if TYPE_CHECKING:
+    from securesystemslib.signer import Key
+
     from kernel_gateway.app import Gateway
     from kernel_gateway.client.endpoint import Endpoint
     from kernel_gateway.settings import Settings
@@ -151,10 +153,10 @@ async def _gc(options: argparse.Namespace, extra: list[str]) -> int:
 
 
 async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
-    from kernel_gateway.web import trail_command as trails
-
     if options.action in {"list", "reindex"}:
         return await _trails(options)
+    from kernel_gateway.web import trail_command as trails
+
     if options.action == "export":
         export = trails.prepared_export(options)
         async with _some_gateway(options) as endpoint:
@@ -173,7 +175,7 @@ async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
         return 0
     file = Path(options.trail)
     is_file = trails.is_file(file)
-    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
+    keys = _trusted_keys(options)
     with TemporaryDirectory() as folder:
         if is_file and not options.journal:
             report = await asyncio.to_thread(trails.verified_file, file, keys)
@@ -201,7 +203,7 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
         replays.check_report(options.report)
     file = Path(options.trail)
     is_file = trails.is_file(file)
-    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
+    keys = _trusted_keys(options)
     with TemporaryDirectory() as folder:
         try:
             report = await asyncio.to_thread(replays.verified, file, keys) if is_file else None
@@ -232,6 +234,14 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
             _say(f"there is no report: {problem}")
             return replays.COULD_NOT_RUN
     return replays.exit_code(found.standings, options.fail_on)
+
+
+def _trusted_keys(options: argparse.Namespace) -> Mapping[str, Key]:
+    from kernel_gateway.web.trail_command import keys_in, keys_of
+
+    if options.keys is not None:
+        return keys_in(options.keys)
+    return keys_of(_settings(options, []).state_dir)
 
 
 async def _trails(options: argparse.Namespace) -> int:
