@@ -11,7 +11,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,13 @@ class JournalInS3(MemoryObjectStore):
 
     async def list(self, bucket: str, prefix: str) -> AsyncIterator[str]:
         """Yield the keys under ``prefix`` in order."""
-        found = self._s3 if self._is_journal(prefix) else super()
-        async for key in found.list(bucket, prefix):
+        own = super().list(bucket, prefix)
+        found = self._s3.list(bucket, prefix) if self._is_journal(prefix) else own
+        async for key in found:
             yield key
 
     def _is_journal(self, key: str) -> bool:
-        if not key.startswith("audit/") or "/j/" not in key:
+        if not (key.startswith("audit/") and "/j/" in key):
             return False
         self.requests.append(key)
         return True
@@ -72,7 +73,8 @@ class Stopwatch:
     """Stands before a recorder: every second cell is not recorded, the others are timed."""
 
     def __init__(self, recorder: CellRecorder) -> None:
-        self._started, self._finished = recorder.started, recorder.finished
+        self._started = recorder.started
+        self._finished: Callable[..., None] = recorder.finished
         # The recorder is the registry's own, and its cells find these two first.
         vars(recorder).update(started=self.started, finished=self.finished)
         self.is_on = True
