@@ -13,7 +13,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,8 +26,6 @@ from kernel_gateway.settings_logging import set_up_logging
 from kernel_gateway.terminal import harmless
 
 if TYPE_CHECKING:
-    from securesystemslib.signer import Key
-
     from kernel_gateway.app import Gateway
     from kernel_gateway.client.endpoint import Endpoint
     from kernel_gateway.settings import Settings
@@ -175,7 +173,7 @@ async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
         return 0
     file = Path(options.trail)
     is_file = trails.is_file(file)
-    keys = _trusted_keys(options)
+    keys = trails.trusted_keys(options.keys, lambda: _settings(options, []).state_dir)
     with TemporaryDirectory() as folder:
         if is_file and not options.journal:
             report = await asyncio.to_thread(trails.verified_file, file, keys)
@@ -203,7 +201,7 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
         replays.check_report(options.report)
     file = Path(options.trail)
     is_file = trails.is_file(file)
-    keys = _trusted_keys(options)
+    keys = trails.trusted_keys(options.keys, lambda: _settings(options, []).state_dir)
     with TemporaryDirectory() as folder:
         try:
             report = await asyncio.to_thread(replays.verified, file, keys) if is_file else None
@@ -234,14 +232,6 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
             _say(f"there is no report: {problem}")
             return replays.COULD_NOT_RUN
     return replays.exit_code(found.standings, options.fail_on)
-
-
-def _trusted_keys(options: argparse.Namespace) -> Mapping[str, Key]:
-    from kernel_gateway.web.trail_command import keys_in, keys_of
-
-    if options.keys is not None:
-        return keys_in(options.keys)
-    return keys_of(_settings(options, []).state_dir)
 
 
 async def _trails(options: argparse.Namespace) -> int:

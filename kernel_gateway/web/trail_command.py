@@ -174,6 +174,15 @@ def against_journal(endpoint: Endpoint, report: Report, kernel_id: str | None) -
     compare_with_journal(report, head["number"], head["digest"])
 
 
+def trusted_keys(keys_file: Path | None, state_dir: Callable[[], Path]) -> Mapping[str, Key]:
+    """Return the keys to verify with: those of a file, else the state directory's own.
+
+    Raises:
+        ConfigError: there are none, or they cannot be read.
+    """
+    return keys_of(state_dir()) if keys_file is None else keys_in(keys_file)
+
+
 def keys_in(file: Path) -> Mapping[str, Key]:
     """Return the keys that `keys export` has printed into a file.
 
