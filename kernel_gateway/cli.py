@@ -151,10 +151,10 @@ async def _gc(options: argparse.Namespace, extra: list[str]) -> int:
 
 
 async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
-    from kernel_gateway.web import trail_command as trails
-
     if options.action in {"list", "reindex"}:
         return await _trails(options)
+    from kernel_gateway.web import trail_command as trails
+
     if options.action == "export":
         export = trails.prepared_export(options)
         async with _some_gateway(options) as endpoint:
@@ -173,7 +173,7 @@ async def _trail(options: argparse.Namespace, extra: list[str]) -> int:
         return 0
     file = Path(options.trail)
     trail = await asyncio.to_thread(trails.trail_in, file) if trails.is_file(file) else None
-    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
+    keys = trails.trusted_keys(options.keys, lambda: _settings(options, []).state_dir)
     with TemporaryDirectory() as folder:
         if trail is not None and not options.journal:
             report = await asyncio.to_thread(trails.verified_file, file, trail, keys)
@@ -203,7 +203,7 @@ async def _replay(options: argparse.Namespace, extra: list[str]) -> int:
         replays.check_report(options.report)
     file = Path(options.trail)
     trail = await asyncio.to_thread(trails.trail_in, file) if trails.is_file(file) else None
-    keys = trails.trusted_keys(options.keys, _settings(options, []).state_dir)
+    keys = trails.trusted_keys(options.keys, lambda: _settings(options, []).state_dir)
     with TemporaryDirectory() as folder:
         try:
             report = None

@@ -28,7 +28,7 @@ from kernel_gateway.audit.later_events import (
     removal_text,
 )
 from kernel_gateway.audit.notebook_reading import TrailCell, TrailFile
-from kernel_gateway.audit.references import lists_of
+from kernel_gateway.audit.references import blobs_of, lists_of
 from kernel_gateway.audit.signing import BadSignature, UnknownKey, check_signature
 from kernel_gateway.audit.view import output_digest, source_text
 from lambda_kernel.contract.schema import InvalidField
@@ -62,6 +62,7 @@ class Report:
         cell_count, entry_count: how many were looked at.
         head_number, head_digest: of the newest entry.
         key_ids: of the keys that signed.
+        blobs: digests of the objects that entries name, as they say, each with the number of one.
         unsigned_count: entries that nobody signed: an earlier version wrote them.
         incomplete: cells of which it is not known how they ended.
         removed: cells whose outputs were removed on purpose, and by whom, for people.
@@ -77,6 +78,7 @@ class Report:
     head_number: int = 0
     head_digest: str = ""
     key_ids: set[str] = field(default_factory=set)
+    blobs: dict[str, int] = field(default_factory=dict)
     unsigned_count: int = 0
     incomplete: list[CellStarted] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -119,6 +121,9 @@ def verify(trail: TrailFile, keys: Mapping[str, Key]) -> Report:
     report = Report(cell_count=len(trail.cells))
     held = [each for cell in trail.cells for each in _opened(cell, keys, report)]
     report.entry_count = len(held)
+    for each in held:
+        for digest in blobs_of(each.entry.event):
+            report.blobs.setdefault(digest, each.entry.number)
     if held:
         kernels = Counter(each.entry.kernel_id for each in held)
         report.kernel_id = kernels.most_common(1)[0][0]

@@ -11,8 +11,9 @@ again with its idempotency key, so a cell never runs twice; see `Kernel.execute`
 
 from __future__ import annotations
 
-from kernel_gateway.client.asynchronous import AsyncGateway, AsyncKernel
-from kernel_gateway.client.blocking import Gateway, Kernel, execute
+import importlib
+from typing import TYPE_CHECKING
+
 from kernel_gateway.client.endpoint import (
     AnswerPending,
     ApiError,
@@ -35,6 +36,22 @@ from kernel_gateway.client.models import (
     Result,
     VariableInfo,
 )
+
+if TYPE_CHECKING:
+    from kernel_gateway.client.asynchronous import AsyncGateway, AsyncKernel
+    from kernel_gateway.client.blocking import Gateway, Kernel, execute
+else:
+    # What asks a gateway without httpx, as most commands do, need not wait for its import.
+    _PLACES = dict.fromkeys(("AsyncGateway", "AsyncKernel"), "asynchronous")
+    _PLACES |= dict.fromkeys(("Gateway", "Kernel", "execute"), "blocking")
+
+    def __getattr__(name):
+        """Return one of the two clients."""
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{__name__}.{_PLACES[name]}")
+        return getattr(module, name)
+
 
 __all__ = [
     "AnswerPending",

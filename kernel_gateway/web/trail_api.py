@@ -28,6 +28,8 @@ from lambda_kernel.contract import names
 from lambda_kernel.contract.schema import InvalidField, decode
 
 MAX_REASON_CHARACTERS = 500
+FLUSH_CHARACTERS = 256 * 1024
+"""So much of a file is sent at a time: a cell is seldom worth a packet of its own."""
 
 
 class JournalHandler(GatewayHandler):
@@ -94,9 +96,13 @@ class JournalHandler(GatewayHandler):
         self.set_header("Content-Type", content_type)
         self.set_header("Content-Disposition", f'attachment; filename="{name}"')
         try:
+            waiting_characters = 0
             async for chunk in chunks:
                 self.write(chunk)
-                await self.flush()
+                waiting_characters += len(chunk)
+                if waiting_characters >= FLUSH_CHARACTERS:
+                    waiting_characters = 0
+                    await self.flush()
         except GatewayError:
             stream = getattr(self.request.connection, "stream", None)
             if self._headers_written and stream is not None:

@@ -171,7 +171,7 @@ def verified_file(path: Path, trail: TrailFile, keys: Mapping[str, Key]) -> Repo
     """Return what the trail in a file, and blobs beside it, prove (raises ConfigError)."""
     report = verify(trail, keys)
     try:
-        _check_blobs(trail, path.parent, report)
+        _check_blobs(path.parent, report)
     except OSError as problem:
         raise ConfigError(f"{path}: {problem.strerror}") from problem
     return report
@@ -185,20 +185,32 @@ def against_journal(endpoint: Endpoint, report: Report, kernel_id: str | None) -
     compare_with_journal(report, head["number"], head["digest"])
 
 
-def trusted_keys(keys_file: Path | None, state_dir: Path) -> Mapping[str, Key]:
+def trusted_keys(keys_file: Path | None, state_dir: Callable[[], Path]) -> Mapping[str, Key]:
     """Return the keys to verify with: those of a file, else the state directory's own.
 
     Raises:
         ConfigError: there are none, or they cannot be read.
     """
-    if keys_file is None:
-        found: Mapping[str, Key] = KeyFolder(state_dir).keys()
-        where = f"{state_dir}/keys holds no key; give the gateway's with --keys FILE"
-    else:
-        found = imported(_key_text(keys_file), str(keys_file))
-        where = f"--keys {keys_file}: there is no key in it"
+    return keys_of(state_dir()) if keys_file is None else keys_in(keys_file)
+
+
+def keys_in(file: Path) -> Mapping[str, Key]:
+    """Return the keys that `keys export` has printed into a file.
+
+    Raises:
+        ConfigError: there are none, or they cannot be read.
+    """
+    found = imported(_key_text(file), str(file))
     if not found:
-        raise ConfigError(where)
+        raise ConfigError(f"--keys {file}: there is no key in it")
+    return found
+
+
+def keys_of(state_dir: Path) -> Mapping[str, Key]:
+    """Return the keys of the gateway of a state directory (raises ConfigError as `keys_in`)."""
+    found = KeyFolder(state_dir).keys()
+    if not found:
+        raise ConfigError(f"{state_dir}/keys holds no key; give the gateway's with --keys FILE")
     return found
 
 
@@ -281,7 +293,7 @@ def keys_text(state_dir: Path, *, rotate: bool) -> str:
     """
     folder = KeyFolder(state_dir)
     if not rotate:
-        return exported(list(trusted_keys(None, state_dir).values()))
+        return exported(list(keys_of(state_dir).values()))
     try:
         made = folder.rotate()
     except OSError as problem:
@@ -321,12 +333,12 @@ def _fetch_blobs(client: RestClient, kernel_id: str, trail: TrailFile, folder: P
     return len(entries)
 
 
-def _check_blobs(trail: TrailFile, folder: Path, report: Report) -> None:
+def _check_blobs(folder: Path, report: Report) -> None:
     """Note blobs beside a trail that are not what was recorded; they need not be there."""
-    # Each once: a file of many entries would have a large blob read for each of them.
-    for digest, number in {digest: number for number, digest in _blobs(trail.cells)}.items():
+    for digest, number in report.blobs.items():
         path = folder / blob_reference(digest)
-        if path.is_file():
+        # A path is made of it.
+        if DIGEST.fullmatch(digest) and path.is_file():
             with path.open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
             if found != digest:

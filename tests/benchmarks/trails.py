@@ -6,12 +6,15 @@ A real cell's entries stand 1,000 times in the journal of a real gateway; times 
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import tempfile
 import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
+
+import psutil
 
 from kernel_gateway.audit.chain import CellFinished, CellStarted
 from kernel_gateway.audit.journal import Journal
@@ -21,6 +24,7 @@ from kernel_gateway.audit.verifying import OK, verify
 from kernel_gateway.config import Deployment
 from kernel_gateway.objects import S3ObjectStore
 from kernel_gateway.settings import read_deployment
+from lambda_kernel.contract import keys
 from tests.benchmarks.rows import row
 from tests.integration.driver import Gateway, a_gateway
 
@@ -30,13 +34,16 @@ RECORDS = "lkg-records"
 
 async def write_cells(gateway: Gateway, kernel_id: str, deployment: Deployment) -> str:
     """Return the id of a kernel that has ended, whose journal has 1,000 cells."""
-    store, keys = S3ObjectStore.create(deployment), KeyFolder(gateway.state_dir)
+    store, signing = S3ObjectStore.create(deployment), KeyFolder(gateway.state_dir)
     real = Journal(store, RECORDS, kernel_id, is_new=False)
     started, finished = (await real.entry(3)).event, (await real.entry(4)).event
     assert isinstance(started, CellStarted)
     assert isinstance(finished, CellFinished)
     made = str(uuid.uuid4())
-    journal = Journal(store, RECORDS, made, is_new=True, sealer=keys)
+    for digest in await real.stored_blobs():
+        blob = keys.audit_blob_key(made, digest)
+        await store.put(RECORDS, blob, await real.blob(digest))
+    journal = Journal(store, RECORDS, made, is_new=True, sealer=signing)
     times_ms = []
     for number in range(1, CELLS + 1):
         request_id = uuid.uuid4().hex
@@ -51,11 +58,34 @@ async def write_cells(gateway: Gateway, kernel_id: str, deployment: Deployment) 
     payload = (await journal.entry(2)).to_bytes()
     began = time.perf_counter()
     for _ in range(CELLS):
-        await keys.seal(payload)
+        await signing.seal(payload)
     sign_ms = (time.perf_counter() - began) / CELLS * 1000
     row("  of it the signature (ms)", f"{sign_ms:.2f}", f"{len(payload):,} bytes")
     store.close()
     return made
+
+
+def export(gateway: Gateway, kernel_id: str) -> bytes:
+    """Return the trail, the quickest of three."""
+    server = psutil.Process(gateway.process.pid)
+    times, data = [], b""
+    for _ in range(3):
+        began, cpu_began = time.perf_counter(), sum(server.cpu_times()[:2])
+        answer = gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb")
+        assert answer.status_code == 200, answer.text
+        data = answer.content
+        times.append((time.perf_counter() - began, sum(server.cpu_times()[:2]) - cpu_began))
+    wall_s, cpu_s = min(times)
+    size, load = f"{len(data) / 1e6:.1f} MB", f"load {os.getloadavg()[0]:.1f}"
+    row(
+        "export of 1,000 cells (s)",
+        f"{wall_s:.2f}",
+        "goal <= 3",
+        f"CPU of the gateway {cpu_s:.2f} s",
+        size,
+        load,
+    )
+    return data
 
 
 def main() -> None:
@@ -69,15 +99,10 @@ def main() -> None:
         deployment = read_deployment(str(gateway.state_dir / "run" / "deployment.json"))
         assert deployment is not None
         kernel_id = asyncio.run(write_cells(gateway, client.kernel_id, deployment))
-        began = time.perf_counter()
-        answer = gateway.rest("GET", f"/api/kernels/{kernel_id}/trail.ipynb")
-        assert answer.status_code == 200, answer.text
-        export_s = time.perf_counter() - began
-        size = f"{len(answer.content) / 1e6:.1f} MB"
-        row("export of 1,000 cells (s)", f"{export_s:.2f}", "goal <= 3", size)
-        keys = KeyFolder(gateway.state_dir).keys()
+        data = export(gateway, kernel_id)
+        trusted = KeyFolder(gateway.state_dir).keys()
         began, cpu_began = time.perf_counter(), time.process_time()
-        report = verify(read_trail(answer.content), keys)
+        report = verify(read_trail(data), trusted)
         verify_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
         assert report.exit_code == OK, report.problems
         row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,3 +139,20 @@ async def test_the_commands_that_are_printed_work_as_they_stand(
     options, _ = parse(run[1:])
     assert options.notebook == Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
     assert (options.gateway_url, options.token) == ("http://127.0.0.1:8888", shown)
+
+
+def test_verifying_a_file_imports_nothing_that_it_does_not_need() -> None:
+    trails = Path(__file__).parents[2] / "notebooks" / "trails"
+    arguments = ["trail", "verify", str(trails / "analysis.ipynb")]
+    arguments += ["--keys", str(trails / "keys.json")]
+    program = f"""
+import sys
+from kernel_gateway.cli import main
+code = main({arguments!r})
+slow = {{"httpx", "jupyter_server", "nbformat", "tornado", "traitlets"}}
+print("imported", sorted(slow & set(sys.modules)))
+sys.exit(code)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "imported []"

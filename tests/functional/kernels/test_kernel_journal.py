@@ -77,6 +77,23 @@ async def test_a_cell_is_in_the_journal_before_it_is_sent_and_after_it_has_ended
     assert end.event.head.seq == 1
 
 
+async def test_before_a_cell_is_sent_its_journal_waits_for_one_request(world: World) -> None:
+    client = await world.client()
+    await client.run("print a")
+    await world.quiet()
+    asked = [*world.store.get_keys], [*world.store.put_keys]
+    world.store.failing_lists = True
+
+    client.execute("wait")
+    await world.function.began.wait()
+
+    journal = f"audit/{client.kernel.kernel_id}/"
+    gets = world.store.get_keys[len(asked[0]) :]
+    puts = world.store.put_keys[len(asked[1]) :]
+    assert [key for key in gets if key.startswith(journal)] == []
+    assert [key for key in puts if key.startswith(journal)] == [f"{journal}j/00000003.json"]
+
+
 async def test_what_a_client_was_told_is_what_the_journal_has(world: World) -> None:
     client = await world.client()
     msg_id = client.execute("raise ValueError")

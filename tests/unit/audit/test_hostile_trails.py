@@ -228,7 +228,7 @@ def test_what_is_no_file_is_neither_waited_for_nor_read(
     with pytest.raises(ConfigError, match="there is no such file"):
         is_file(path)
     with pytest.raises(ConfigError, match="there is no such file"):
-        trusted_keys(path, tmp_path)
+        trusted_keys(path, lambda: tmp_path)
     with pytest.raises(ConfigError, match="is no file"):
         Rules.load([path])
 
@@ -244,4 +244,4 @@ def test_a_file_of_keys_is_bounded(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(ConfigError, match="is larger than"):
-        trusted_keys(path, tmp_path)
+        trusted_keys(path, lambda: tmp_path)
