@@ -37,7 +37,7 @@ from tests.integration.installed_kernels import (
 from tests.integration.processes import descendants
 
 KEY = b"a key of the editor's"
-NO_STDIN = {"silent": False, "allow_stdin": False}
+NO_STDIN: dict[str, Any] = {"silent": False, "allow_stdin": False}
 
 
 class Editor:
@@ -102,7 +102,7 @@ class Editor:
         while True:
             message = self.receive("iopub")
             if message["parent_header"].get("msg_id") == msg_id:
-                text += message["content"].get("text", "")
+                text += str(message["content"].get("text", ""))
                 if message["content"].get("execution_state") == "idle":
                     return text
 
