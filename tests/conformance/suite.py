@@ -90,7 +90,7 @@ def run_pytest(
         timeout=LIMIT_S,
         check=False,
     )
-    if done.returncode not in RAN_EXIT_CODES:
+    if done.returncode not in RAN_EXIT_CODES or not report.exists():
         ended = f"the suite did not run (pytest ended with {done.returncode})"
         raise AssertionError(f"{ended}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
     return _read(report)

@@ -75,6 +75,8 @@ def _jupyter_server(folder: Path) -> Verdict:
     source = _sdist("jupyter_server", folder)
     # The suite has asynchronous tests of its own kind, and warnings of its own.
     options = ["-p", "no:asyncio", "-p", "lambda_kernels", "-o", "addopts=", "-W", "default"]
+    # Its own limit is 100 s a test, and one that is over it ends the run without a report.
+    options += ["--timeout", "300", "--timeout-method", "signal"]
     services = ("api", "kernels", "kernelspecs", "sessions")
     environ = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "PYTEST"))},
