@@ -65,12 +65,6 @@ WITH_ANSWERS: list[tuple[str, list[str]]] = [
     ("%%debug\ny = 5\nprint(y)", ["n", "p 6 * 7", "c"]),
     ("%pdb on\nf(8)", ["p half", "q"]),
     ("%pdb off\nf(8)", []),
-    ("import pdb; z = 1\npdb.set_trace()\nprint(z)", ["z = 2", "c"]),
-    ("breakpoint()\nprint('after')", ["c"]),
-    (
-        "open('stepped.py', 'w').write('a = 1\\nb = a + 1\\nprint(b)\\n')\n%run -d stepped.py",
-        ["n", "n", "p a", "c"],
-    ),
 ]
 
 
