@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import re
 import signal
@@ -16,15 +15,11 @@ from typing import Any
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.kernel_process.kernel import be_kernel
 from kernel_gateway.kernel_process.link import GatewayLink
+from kernel_gateway.kernel_process.parent import watch_parent
 from kernel_gateway.kernel_process.shared_gateway import SharedGateway
 from kernel_gateway.kernels.options import ENV_NAMES
 from kernel_gateway.run_file import default_state_dir
 from kernel_gateway.settings_logging import set_up_logging
-
-logger = logging.getLogger(__name__)
-
-PARENT = "JPY_PARENT_PID"
-"""Set by jupyter_client for a kernel that is to end with the process that started it."""
 
 IPYKERNEL_OPTION = re.compile(r"--\w+\.\w+=")
 
@@ -56,9 +51,7 @@ async def _main(options: argparse.Namespace) -> int:
     loop.add_signal_handler(signal.SIGTERM, ending.set)
     # There is nothing to interrupt yet.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    parent = _parent_descriptor(ending)
-    if parent is not None:
-        loop.add_reader(parent, ending.set)
+    watch_parent(loop, ending.set)
     be = asyncio.create_task(_be_kernel(options))
     asked = asyncio.create_task(ending.wait())
     await asyncio.wait({be, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -91,20 +84,6 @@ def _begin(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> N
     task = asyncio.create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
-
-
-def _parent_descriptor(ending: asyncio.Event) -> int | None:
-    """Return what becomes readable when the process ends that started this one."""
-    text = os.environ.get(PARENT, "")
-    if not text.isdecimal() or int(text) <= 1:
-        return None
-    try:
-        return os.pidfd_open(int(text))
-    except ProcessLookupError:
-        ending.set()
-    except OSError:
-        logger.warning("the process that started this kernel cannot be watched", exc_info=True)
-    return None
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +26,9 @@ START_TIMEOUT_S = 60.0
 POLL_PAUSE_S = 0.05
 LOG_NAME = "shared-gateway.log"
 SHOWN_LOG_CHARACTERS = 2000
+STARTER = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=-3).pid)"
+"""Starts a process, names it and ends: what it started is no descendant of ours."""
+
 NOT_ITS_OWN = ("JUPYTER_TOKEN", "JUPYTER_TOKEN_FILE")
 """Of whoever started the kernel; a shared gateway draws a token for its user."""
 
@@ -70,32 +76,35 @@ class SharedGateway:
         log = self.state_dir / "logs" / LOG_NAME
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         begin_bytes = log.stat().st_size if log.exists() else 0
-        process = self._launch(log)
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                while process.poll() is None:
-                    found = RunFile.read(self.state_dir)
-                    if found is not None and found.pid == process.pid:
-                        return found
-                    await asyncio.sleep(POLL_PAUSE_S)
-        except TimeoutError:
-            process.terminate()
+        pid = self._launch(log)
+        with suppress(ProcessLookupError), _watched(pid) as ends:
+            try:
+                async with asyncio.timeout(START_TIMEOUT_S):
+                    while not ends.poll(0):
+                        found = RunFile.read(self.state_dir)
+                        if found is not None and found.pid == pid:
+                            return found
+                        await asyncio.sleep(POLL_PAUSE_S)
+            except TimeoutError:
+                os.kill(pid, signal.SIGTERM)
         said = log.read_bytes()[begin_bytes:].decode(errors="replace")[-SHOWN_LOG_CHARACTERS:]
         raise StartError(f"no gateway could be started on {self.state_dir}; it says:\n{said}")
 
-    def _launch(self, log: Path) -> subprocess.Popen[bytes]:
+    def _launch(self, log: Path) -> int:
         with log.open("ab") as stderr:
-            # Its own session and folder: it outlives this process, and no signal of a terminal
-            # or of whoever ends this process reaches it.
-            return subprocess.Popen(
-                self._command(),
+            # Its own session and folder, and no descendant: it outlives this process, and no signal
+            # of a terminal or of whoever ends this process with all below it (VS Code) reaches it.
+            starter = subprocess.run(
+                [sys.executable, "-I", "-S", "-c", STARTER, *self._command()],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=stderr,
                 cwd=self.state_dir,
                 env={k: v for k, v in self.environ.items() if k not in NOT_ITS_OWN},
                 start_new_session=True,
+                check=True,
             )
+        return int(starter.stdout)
 
     def _command(self) -> list[str]:
         options = ["--port", "0", "--state-dir", str(self.state_dir), "--log-level", "WARNING"]
@@ -104,3 +113,15 @@ class SharedGateway:
         unused = ["--end-when-unused", str(GRACE_S)]
         # Not the current folder first, see `LocalService.start`.
         return [sys.executable, "-P", "-m", "kernel_gateway", *options, *unused]
+
+
+@contextmanager
+def _watched(pid: int) -> Iterator[select.poll]:
+    """Yield what says whether a process has ended (raises ProcessLookupError: long ago)."""
+    handle = os.pidfd_open(pid)
+    try:
+        ends = select.poll()
+        ends.register(handle, select.POLLIN)
+        yield ends
+    finally:
+        os.close(handle)

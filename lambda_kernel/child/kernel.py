@@ -182,8 +182,10 @@ class CellShell(ZMQInteractiveShell):
         return etype, value, tb
 
 
-# Libraries (rich, tqdm) know a notebook by this name, and ``%config`` its section.
+# Libraries know a notebook by this name (rich, tqdm) and module (plotly, which else sends its whole
+# script along with a session's first figure), and ``%config`` its section.
 CellShell.__name__ = CellShell.__qualname__ = ZMQInteractiveShell.__name__
+CellShell.__module__ = ZMQInteractiveShell.__module__
 
 
 class CellKernel(IPythonKernel):

@@ -18,7 +18,14 @@ from nbclient.client import NotebookClient
 
 from kernel_gateway.errors import ConfigError, GatewayError
 from tests.integration.driver import COMMAND, TOKENS, a_gateway, identities_toml
-from tests.integration.test_kernel_process import SLEEP, TIMEOUT_S, Place, end_gateway
+from tests.integration.installed_kernels import (
+    SLEEP,
+    TIMEOUT_S,
+    Place,
+    end_gateway,
+    install,
+    program_with_a_kernel,
+)
 
 # jupyter_client leaves sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings(
@@ -26,18 +33,15 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+PROVISIONER = "--provisioner"
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A place with a gateway in the foreground, and a kernelspec that names the provisioner."""
-    made = install(tmp_path_factory.mktemp("place"))
+    made = install(tmp_path_factory.mktemp("place"), PROVISIONER)
     with a_gateway(made.state_dir):
         yield made
-
-
-def install(folder: Path) -> Place:
-    options = ["--prefix", str(folder), "--state-dir", str(folder / "state"), "--provisioner"]
-    subprocess.run([COMMAND, "install", *options], check=True, capture_output=True)
-    return Place(folder)
 
 
 def configure(place: Place, **config: object) -> None:
@@ -55,7 +59,7 @@ def threads() -> list[threading.Thread]:
 def test_a_kernel_is_a_thread_and_needs_no_gateway(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place = install(tmp_path)
+    place = install(tmp_path, PROVISIONER)
     with place.kernel() as kernel:
         kernel.execute("x = 20")
         assert kernel.execute("print(x + 1)").stdout == "21\n"
@@ -106,18 +110,8 @@ def test_a_kernel_that_the_gateway_ends_is_not_alive(place: Place) -> None:
 
 
 def test_a_kernel_ends_with_the_program_that_started_it(place: Place) -> None:
-    code = "from jupyter_client.manager import start_new_kernel as start; import sys; "
-    code += "m, c = start(kernel_name='lambda-python'); print('started', flush=True); "
-    code += "sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=place.environ,
-    ) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "started\n"
+    with program_with_a_kernel(place) as (program, pid):
+        assert pid is None
         (kernel_id,) = place.kernel_ids()
         place.wait_until_kernel_is_dead(kernel_id, program.kill)
 
@@ -159,7 +153,7 @@ def test_the_kernelspec_chooses_and_whoever_starts_the_kernel_goes_before_it(
 def test_what_cannot_work_is_said_when_the_kernel_is_started(
     tmp_path: Path, place: Place, config: dict[str, str], error: type[Exception], problem: str
 ) -> None:
-    mine = install(tmp_path)
+    mine = install(tmp_path, PROVISIONER)
     configure(mine, state_dir=str(place.state_dir), **config)
     before = place.kernel_ids()
     with pytest.raises(error, match=problem), mine.kernel():
@@ -171,7 +165,7 @@ def test_what_cannot_work_is_said_when_the_kernel_is_started(
 def test_a_token_file_says_whose_kernel_it_is(tmp_path: Path) -> None:
     (tmp_path / "identities.toml").write_text(identities_toml())
     (tmp_path / "token").write_text(TOKENS["u1-a1"])
-    mine = install(tmp_path)
+    mine = install(tmp_path, PROVISIONER)
     configure(mine, token_file=str(tmp_path / "token"))
     with (
         a_gateway(mine.state_dir, "--identities", str(tmp_path / "identities.toml")) as gateway,

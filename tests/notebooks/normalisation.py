@@ -25,10 +25,15 @@ RULES: tuple[tuple[str, str, str], ...] = (
         r"\1TIME",
     ),
     # A progress bar is drawn again as often as time permits; what counts is what is seen at last.
-    ("what is overwritten", r"[^\n]*\r(?=[^\r\n])", ""),
-    ("speed of progress bars", r"(\d+/\d+) \[[^\]\n]*\]", r"\1"),
+    ("what is overwritten", r"(?m)^[^\n]*\r(?=[^\r\n])", ""),
+    ("speed of progress bars", r"(\d+/\d+)[ \xa0]\[[^\]\n]*\]", r"\1"),
     # A venv's packages are bound over the base interpreter's own folder in a container.
-    ("folders of packages", r"[^\s'\"(<>]*/(?:site|dist)-packages/", "PACKAGES/"),
+    # (A path is looked for where one begins: scripts of some megabytes are one line.)
+    (
+        "folders of packages",
+        r"(?<![^\s'\"(<>])[^\s'\"(<>]*/(?:site|dist)-packages/",
+        "PACKAGES/",
+    ),
     # Warnings name the file that a cell was compiled as: after the process in stock ipykernel, the
     # same in every process here.
     ("files of cells", r"/tmp/ipykernel_\d+/\d+\.py", "CELL"),

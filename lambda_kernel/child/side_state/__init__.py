@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lambda_kernel.child.side_state.carrier import Carrier, ObjectCarrier
+from lambda_kernel.child.side_state.charts import AltairChoices, PlotlyRenderer
 from lambda_kernel.child.side_state.comms import Comms
+from lambda_kernel.child.side_state.doctest_mode import DoctestMode
 from lambda_kernel.child.side_state.environment import (
     CurrentDirectory,
     Environment,
@@ -87,10 +89,13 @@ class Baseline:
                 NumpySettings(),
                 MatplotlibParameters(),
                 PandasOptions(),
+                PlotlyRenderer(),
+                AltairChoices(),
                 Extensions(shell),
                 Aliases(shell),
                 Configured(shell),
                 TracebackMode(shell),
+                DoctestMode(shell),
                 MagicAliases(shell),
                 DirectoryStack(shell),
             ),

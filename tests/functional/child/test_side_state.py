@@ -11,6 +11,22 @@ if TYPE_CHECKING:
     from tests.functional.child.conftest import Notebook
 
 CASES = {
+    "doctest mode": (
+        "%doctest_mode",
+        "noted = get_ipython().meta.doctest_mode; noted.mode, noted.xmode",
+        "(True, 'Context')",
+    ),
+    "plotly": (
+        "import plotly.io as pio\npio.renderers.default = 'svg'",
+        "pio.renderers.default",
+        "'svg'",
+    ),
+    "altair": (
+        "import altair as alt\n_ = alt.renderers.enable('mimetype')\n"
+        "_ = alt.data_transformers.disable_max_rows()",
+        "alt.renderers.active, alt.data_transformers.options",
+        "('mimetype', {'max_rows': None})",
+    ),
     "umask": ("import os\n_ = os.umask(0o077)", "os.umask(0o077)", "63"),
     "recursion limit": (
         "import sys\nsys.setrecursionlimit(4321)",
