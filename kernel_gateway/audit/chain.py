@@ -10,9 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kernel_gateway.audit.envelopes import Envelope, payload_of
-from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged
+from kernel_gateway.audit.events import (
+    ConnectorsGranted,
+    PolicyChanged,
+    SessionForked,
+    SessionOpened,
+)
 from kernel_gateway.audit.facts import EndFacts, HandlerFacts, StartFacts
 from kernel_gateway.audit.later_events import CellsUnrecorded, ContentRemoved
+from kernel_gateway.messaging.caller import Actor
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField, decode, encode
@@ -154,11 +160,14 @@ class CellInterrupted:
     """Somebody asked to interrupt the cell that runs."""
 
     request_id: str
+    actor: Actor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRestarted:
-    """The namespace was emptied; the entry's epoch is the new one."""
+    """The namespace was emptied, by ``actor``; the entry's epoch is the new one."""
+
+    actor: Actor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +176,11 @@ class SessionClosed:
 
     Attributes:
         reason: for people.
+        actor: who did it; None in what an earlier version wrote.
     """
 
     reason: str
+    actor: Actor | None = None
 
 
 Event = (
@@ -179,6 +190,8 @@ Event = (
     | KernelRestarted
     | PolicyChanged
     | ConnectorsGranted
+    | SessionOpened
+    | SessionForked
     | SessionClosed
     | ContentRemoved
     | CellsUnrecorded
@@ -191,6 +204,8 @@ _EVENTS: dict[str, type[Event]] = {
     "restarted": KernelRestarted,
     "policy_changed": PolicyChanged,
     "connectors_granted": ConnectorsGranted,
+    "session_opened": SessionOpened,
+    "session_forked": SessionForked,
     "session_closed": SessionClosed,
     "content_removed": ContentRemoved,
     "cells_unrecorded": CellsUnrecorded,
@@ -352,9 +367,15 @@ def belongs(entry: Entry, first: Entry, last: Entry) -> bool:
     started, event = first.event, entry.event
     return (
         isinstance(started, CellStarted)
-        and isinstance(event, CellFinished | CellInterrupted)
-        and event.request_id == started.request_id
         and not isinstance(last.event, CellFinished)
+        and (
+            # A kernel may be forked while its cell runs.
+            isinstance(event, SessionForked)
+            or (
+                isinstance(event, CellFinished | CellInterrupted)
+                and event.request_id == started.request_id
+            )
+        )
     )
 
 

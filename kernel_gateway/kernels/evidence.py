@@ -9,6 +9,7 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from kernel_gateway.audit.events import SessionOpened
 from kernel_gateway.audit.facts import (
     Credentials,
     EndFacts,
@@ -69,6 +70,20 @@ def start_facts(
         seeds=invocation.seeds,
         gateway_version=VERSION,
         idempotency=request.idempotency,
+    )
+
+
+def opening(
+    record: KernelRecord, environment: Environment, services: KernelServices
+) -> SessionOpened | None:
+    """Return what says who started a kernel, None where nobody knows."""
+    if record.opened_by is None:
+        return None
+    return SessionOpened(
+        session=_session(record),
+        environment=runs_in(environment, services),
+        actor=record.opened_by,
+        gateway_version=VERSION,
     )
 
 

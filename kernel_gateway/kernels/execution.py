@@ -24,7 +24,7 @@ from kernel_gateway.errors import (
 )
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.messaging.backlog import merged, rough_bytes
-from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.caller import Actor, Caller, Door
 from kernel_gateway.messaging.idempotency import Idempotency
 from kernel_gateway.messaging.message import InMessage, OutMessage, new_header
 from kernel_gateway.messaging.notebook_outputs import outputs_of
@@ -86,9 +86,16 @@ class Execution:
         reply: the execute_reply, None until then.
     """
 
-    def __init__(self, msg_id: str, kernel: LambdaKernel | None, timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        msg_id: str,
+        kernel: LambdaKernel | None,
+        timeout_s: float | None,
+        caller: Caller | None = None,
+    ) -> None:
         # Let go of at the end: who keeps results must not keep kernels.
         self._kernel = kernel
+        self._caller = caller
         self.msg_id = msg_id
         self.messages: list[OutMessage] = []
         self.is_complete = True
@@ -125,7 +132,7 @@ class Execution:
             idempotency: its key, which the journal keeps.
         """
         header = new_header("execute_request", session="rest", username=kernel.owner.user)
-        execution = cls(header["msg_id"], kernel, timeout_s)
+        execution = cls(header["msg_id"], kernel, timeout_s, caller)
         request = InMessage(
             header=header,
             metadata=metadata or {},
@@ -202,12 +209,16 @@ class Execution:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def cancel(self) -> None:
-        """Withdraw it while it waits, interrupt it while it runs; once it has ended, do nothing."""
+    async def cancel(self, door: Door = "client_gone") -> None:
+        """Withdraw it while it waits, interrupt it while it runs; once it has ended, do nothing.
+
+        Args:
+            door: why, for the journal; see Actor.
+        """
         if self.ended or self._kernel is None:
             return
         try:
-            await self._kernel.cancel(self.msg_id)
+            await self._kernel.cancel(self.msg_id, Actor(door=door, caller=self._caller))
         except GatewayError:
             logger.warning("a cell could not be interrupted", exc_info=True)
 
@@ -252,4 +263,4 @@ class Execution:
             self._timer = loop.call_later(self._timeout_s, self._run_out)
 
     def _run_out(self) -> None:
-        self._interruption = asyncio.get_running_loop().create_task(self.cancel())
+        self._interruption = asyncio.get_running_loop().create_task(self.cancel("time_limit"))

@@ -24,6 +24,7 @@ from kernel_gateway.audit.chain import (
     SessionClosed,
 )
 from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.events import SessionForked, SessionOpened
 from kernel_gateway.audit.facts import Owner, StartFacts
 from kernel_gateway.audit.file_lists import FileLists
 from kernel_gateway.audit.indexing import Indexing
@@ -43,6 +44,7 @@ from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
 from kernel_gateway.kernels.unrecorded import Gaps
 from kernel_gateway.kernels.watch import Watch
+from kernel_gateway.messaging.caller import Actor
 from kernel_gateway.messaging.message import InMessage, utc_text
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Invocation
@@ -228,15 +230,27 @@ class CellRecorder:
         number, count = journal.number or 0, started.execution_count
         self._tell(FinishedCell.of(record, event, count, number, stamp["time"]), started.is_cell)
 
-    def interrupted(self, record: KernelRecord, invocation: Invocation) -> None:
+    def opened_session(self, record: KernelRecord, event: SessionOpened | None) -> None:
+        """Record who started a kernel, unless its journal says that already, or nobody knows."""
+        journal = self.journal(record.kernel_id)
+        if event is not None and journal.number == 0 and not journal.is_waiting:
+            self._add(record, event)
+
+    def forked(self, record: KernelRecord, event: SessionForked) -> None:
+        """Record that another kernel began with the variables of this one."""
+        self._add(record, event)
+
+    def interrupted(self, record: KernelRecord, invocation: Invocation, actor: Actor) -> None:
         """Record that somebody asked to interrupt a cell."""
-        self._add(record, CellInterrupted(request_id=invocation.request_id))
+        self._add(record, CellInterrupted(request_id=invocation.request_id, actor=actor))
 
-    def restarted(self, record: KernelRecord) -> None:
+    def restarted(self, record: KernelRecord, actor: Actor) -> None:
         """Record that a kernel begins again with nothing."""
-        self._add(record, KernelRestarted())
+        self._add(record, KernelRestarted(actor=actor))
 
-    async def closed(self, record: KernelRecord, journal: Journal, reason: str) -> None:
+    async def closed(
+        self, record: KernelRecord, journal: Journal, reason: str, actor: Actor
+    ) -> None:
         """Record that a kernel is no more, and forget it; of one without entries nothing is."""
         is_empty = journal.number == 0 and not journal.is_waiting
         if is_empty and self._gaps.find(record.kernel_id) is None:
@@ -246,7 +260,7 @@ class CellRecorder:
         if gap is not None:
             journal.add(gap, **self._stamp(record))
             self._gaps.close(record.kernel_id)
-        journal.add(SessionClosed(reason=reason), **self._stamp(record))
+        journal.add(SessionClosed(reason=reason, actor=actor), **self._stamp(record))
         await self._flush(journal, record.kernel_id)
         self._journals.pop(record.kernel_id, None)
 
@@ -281,7 +295,7 @@ class CellRecorder:
         async for entry in self.journal(kernel_id).newest_first():
             if isinstance(entry.event, CellStarted):
                 return entry.event
-            if not isinstance(entry.event, CellInterrupted | ContentRemoved):
+            if not isinstance(entry.event, CellInterrupted | SessionForked | ContentRemoved):
                 return None
         return None
 

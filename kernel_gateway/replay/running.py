@@ -19,7 +19,7 @@ from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.options import KernelOptions, ReplayOptions
 from kernel_gateway.kernels.registry import KernelRegistry
-from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.caller import Actor, Caller
 from kernel_gateway.replay.cells import CellPair, Execution
 from kernel_gateway.replay.executions import Recorded, execution_of, with_state
 from kernel_gateway.replay.pins import RecordedStates, Unavailable, VersionedFiles
@@ -101,6 +101,7 @@ class Replay:
                 workdir_name=_workdir_name(session.workdir_name),
                 found=found,
                 recorded_seeds=cell.facts.seeds,
+                actor=Actor(door="replay", caller=self.caller),
             )
         except NotFound as problem:
             raise NotFound(f"cell {cell.number} cannot be run here: {problem}") from problem
@@ -108,7 +109,8 @@ class Replay:
     async def end(self, kernel: LambdaKernel) -> None:
         """End a kernel; its journal stays."""
         try:
-            await self.registry.shutdown(kernel.kernel_id, REASON)
+            actor = Actor(door="replay", caller=self.caller)
+            await self.registry.shutdown(kernel.kernel_id, REASON, actor)
         except NotFound:
             logger.info("a replay's kernel has ended already")
 
@@ -151,7 +153,7 @@ class Replay:
             while not running.ended:
                 await running.news()
         finally:
-            await running.cancel()
+            await running.cancel("replay")
         if running.refusal is not None:
             return None, f"unavailable: it did not start: {running.refusal}"
         await kernel.journal.flush()
