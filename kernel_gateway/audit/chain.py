@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kernel_gateway.audit.answers import Answer
 from kernel_gateway.audit.envelopes import Envelope, payload_of
 from kernel_gateway.audit.events import (
     ConnectorsGranted,
@@ -142,6 +143,7 @@ class CellFinished:
         reply: its execute_reply; None for a comm message, which has none.
         outputs: what it published; as the child says.
         gateway, handler: what these two say of the cell, None where they say nothing.
+        answers: what its user answered it, in order.
     """
 
     request_id: str
@@ -153,6 +155,7 @@ class CellFinished:
     outputs: Outputs = field(default_factory=Outputs)
     gateway: EndFacts | None = None
     handler: HandlerFacts | None = None
+    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,8 +188,9 @@ class Journal:
             return entry
         said = await self.said(event.outputs)
         outputs = replace(event.outputs, messages=said.messages, blob=None)
-        reply = event.reply or said.reply
-        return replace(entry, event=replace(event, outputs=outputs, reply=reply))
+        reply, answers = event.reply or said.reply, event.answers or said.answers
+        whole = replace(event, outputs=outputs, reply=reply, answers=answers)
+        return replace(entry, event=whole)
 
     async def end_of_cell(self, number: int) -> CellFinished:
         """Return the event of an entry that is about the end of a cell, for clients.

@@ -19,6 +19,7 @@ from typing import Any
 
 import re2
 
+from kernel_gateway.audit.answers import Answer
 from kernel_gateway.audit.chain import (
     CellFinished,
     CellInterrupted,
@@ -116,6 +117,7 @@ class Redactor:
                 event,
                 reply=None if event.reply is None else search.messages([event.reply])[0],
                 outputs=replace(event.outputs, messages=said),
+                answers=tuple(_answer(each, search) for each in event.answers),
                 handler=None if event.handler is None else _facts(event.handler, search),
             )
         return event
@@ -258,6 +260,15 @@ def _actor(actor: Actor | None, search: _Search) -> Actor | None:
     if actor is None or actor.caller is None:
         return actor
     return replace(actor, caller=_caller(actor.caller, search))
+
+
+def _answer(answer: Answer, search: _Search) -> Answer:
+    prompt, value, caller = search.text(answer.prompt), answer.value, answer.caller
+    found = replace(
+        answer, prompt=prompt, caller=None if caller is None else _caller(caller, search)
+    )
+    written = None if value is None else search.text(value)
+    return found if written == value else replace(found, value=written, left_out="redacted")
 
 
 def _caller(caller: Caller, search: _Search) -> Caller:

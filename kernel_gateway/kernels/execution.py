@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -96,6 +96,7 @@ class Execution:
         # Let go of at the end: who keeps results must not keep kernels.
         self._kernel = kernel
         self._caller = caller
+        self._answer: Callable[[OutMessage], str | None] | None = None
         self.msg_id = msg_id
         self.messages: list[OutMessage] = []
         self.is_complete = True
@@ -120,6 +121,7 @@ class Execution:
         caller: Caller | None = None,
         metadata: dict[str, Any] | None = None,
         idempotency: Idempotency | None = None,
+        answer: Callable[[OutMessage], str | None] | None = None,
     ) -> Execution:
         """Ask ``kernel`` to execute; return what becomes of it.
 
@@ -130,18 +132,21 @@ class Execution:
             caller: who asks.
             metadata: of the execute_request.
             idempotency: its key, which the journal keeps.
+            answer: answers a question of the cell; what it does not answer interrupts the cell.
+                None = the cell cannot ask.
         """
         header = new_header("execute_request", session="rest", username=kernel.owner.user)
         execution = cls(header["msg_id"], kernel, timeout_s, caller)
+        execution._answer = answer
         request = InMessage(
             header=header,
             metadata=metadata or {},
-            content={**content, "allow_stdin": False},
+            content={**content, "allow_stdin": answer is not None},
             caller=caller,
             idempotency=idempotency,
         )
         kernel.watch(execution.msg_id, execution._take)
-        kernel.receive(request, execution._end)
+        kernel.receive(request, execution._hear)
         return execution
 
     @classmethod
@@ -241,6 +246,23 @@ class Execution:
             self._add(replace(message, header=header, content={"name": "stderr", "text": OVER}))
         self.wake()
 
+    def _hear(self, message: OutMessage) -> None:
+        if message.msg_type != "input_request":
+            self._end(message)
+            return
+        value = None if self._answer is None else self._answer(message)
+        if value is None:
+            self._interrupt("replay")
+        elif self._kernel is not None:
+            reply = InMessage(
+                channel="stdin",
+                header=new_header("input_reply", session="rest"),
+                parent_header=message.header,
+                content={"value": value},
+                caller=self._caller,
+            )
+            self._kernel.receive(reply, self._hear)
+
     def _end(self, reply: OutMessage) -> None:
         self.reply = reply
         self._said_count += 1
@@ -263,4 +285,7 @@ class Execution:
             self._timer = loop.call_later(self._timeout_s, self._run_out)
 
     def _run_out(self) -> None:
-        self._interruption = asyncio.get_running_loop().create_task(self.cancel("time_limit"))
+        self._interrupt("time_limit")
+
+    def _interrupt(self, door: Door) -> None:
+        self._interruption = asyncio.get_running_loop().create_task(self.cancel(door))

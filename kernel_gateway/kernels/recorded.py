@@ -166,6 +166,7 @@ class RecordedKernel(KernelModel):
             said,
             cell.timings_ms,
             functools.partial(self._outlet.forget, said),
+            answers=() if cell.stdin is None else cell.stdin.answers,
         )
 
     async def _close_open_cell(self, killed: Call | None) -> None:

@@ -15,6 +15,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+from kernel_gateway.audit.answers import Answer
 from kernel_gateway.audit.chain import (
     CellFinished,
     CellInterrupted,
@@ -187,6 +188,7 @@ class CellRecorder:
         said: Transcript,
         timings_ms: Mapping[str, float],
         on_written: Callable[[], object],
+        answers: tuple[Answer, ...] = (),
     ) -> None:
         """Record how a cell ended, after its reply; the next cell waits until it is durable.
 
@@ -197,8 +199,10 @@ class CellRecorder:
             said: what clients were told; once the journal has it, it is to be read there.
             timings_ms: duration per step.
             on_written: called then.
+            answers: what its user answered it.
         """
         event = self._finished(record, invocation.request_id, settled, said, timings_ms)
+        event = replace(event, answers=answers)
         stamp = self._stamp(record)
         count, is_cell = invocation.execution_count, invocation.kind == "execute"
 

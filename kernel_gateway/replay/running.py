@@ -6,9 +6,11 @@ import asyncio
 import logging
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernel_gateway.audit.answers import Answer
 from kernel_gateway.audit.chain import CellFinished, CellStarted
 from kernel_gateway.audit.facts import DerivedFrom
 from kernel_gateway.errors import BadRequest, NotFound
@@ -20,6 +22,7 @@ from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.options import KernelOptions, ReplayOptions
 from kernel_gateway.kernels.registry import KernelRegistry
 from kernel_gateway.messaging.caller import Actor, Caller
+from kernel_gateway.replay.answering import RecordedAnswers, why_unanswered
 from kernel_gateway.replay.cells import CellPair, Execution
 from kernel_gateway.replay.executions import Recorded, execution_of, with_state
 from kernel_gateway.replay.pins import RecordedStates, Unavailable, VersionedFiles
@@ -141,14 +144,24 @@ class Replay:
         )
 
     async def execute(
-        self, kernel: LambdaKernel, content: dict[str, Any], metadata: dict[str, Any]
+        self,
+        kernel: LambdaKernel,
+        content: dict[str, Any],
+        metadata: dict[str, Any],
+        answers: Sequence[Answer] = (),
     ) -> tuple[CellFinished | None, str]:
         """Run code, and return its end as the journal has it, or why there is none.
 
         Raises:
             StorageError: S3 does not answer.
         """
-        running = RunningCell.begin(kernel, content, caller=self.caller, metadata=metadata)
+        running = RunningCell.begin(
+            kernel,
+            content,
+            caller=self.caller,
+            metadata=metadata,
+            answer=RecordedAnswers.of(answers),
+        )
         try:
             while not running.ended:
                 await running.news()
@@ -174,12 +187,13 @@ class Replay:
         started = cell.started
         content = {name: started.content[name] for name in CONTENT if name in started.content}
         kernel.continue_at(started.execution_count - 1)
-        finished, reason = await self.execute(kernel, content, started.metadata)
+        answers = () if recorded is None else recorded.answers
+        finished, reason = await self.execute(kernel, content, started.metadata, answers)
         if finished is None:
             return None, reason
         found = await asyncio.to_thread(execution_of, finished)
         if found.ename == NO_STDIN and (recorded is None or recorded.ename != NO_STDIN):
-            return None, "not-replayable: it asks its user, and answers are not recorded"
+            return None, why_unanswered(answers)
         services = self.registry.services
         replayed = Recorded(finished=finished, kernel_id=kernel.kernel_id, scope=kernel.scope)
         return await with_state(found, replayed, services.store, services.stack.state), reason
