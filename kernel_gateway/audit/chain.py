@@ -19,6 +19,7 @@ from kernel_gateway.audit.events import (
 )
 from kernel_gateway.audit.facts import EndFacts, HandlerFacts, StartFacts
 from kernel_gateway.audit.later_events import CellsUnrecorded, ContentRemoved
+from kernel_gateway.function_code import FunctionCode
 from kernel_gateway.messaging.caller import Actor
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
@@ -144,6 +145,7 @@ class CellFinished:
         outputs: what it published; as the child says.
         gateway, handler: what these two say of the cell, None where they say nothing.
         answers: what its user answered it, in order.
+        platform: which code ran it, as Lambda says.
     """
 
     request_id: str
@@ -156,6 +158,7 @@ class CellFinished:
     gateway: EndFacts | None = None
     handler: HandlerFacts | None = None
     answers: tuple[Answer, ...] = ()
+    platform: FunctionCode | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,41 +348,6 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
         previous, epoch = digest_of(payload), epoch_after(entry)
         entries.append(entry)
     return entries
-
-
-def incomplete(entries: Iterable[Entry]) -> list[CellStarted]:
-    """Return the cells that started and of which no end is known, oldest first."""
-    open_cells: dict[str, CellStarted] = {}
-    for entry in entries:
-        event = entry.event
-        if isinstance(event, CellStarted):
-            open_cells[event.request_id] = event
-        elif isinstance(event, CellFinished):
-            open_cells.pop(event.request_id, None)
-    return list(open_cells.values())
-
-
-def belongs(entry: Entry, first: Entry, last: Entry) -> bool:
-    """Return whether an entry goes on with a cell (or comm message), of which some are known.
-
-    Args:
-        entry: the one in question.
-        first: of those that are known, which may be many: one for each interrupt.
-        last: of the same.
-    """
-    started, event = first.event, entry.event
-    return (
-        isinstance(started, CellStarted)
-        and not isinstance(last.event, CellFinished)
-        and (
-            # A kernel may be forked while its cell runs.
-            isinstance(event, SessionForked)
-            or (
-                isinstance(event, CellFinished | CellInterrupted)
-                and event.request_id == started.request_id
-            )
-        )
-    )
 
 
 def messages_to_bytes(messages: Iterable[RecordedMessage]) -> bytes:

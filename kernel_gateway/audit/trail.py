@@ -20,10 +20,10 @@ from kernel_gateway.audit.chain import (
     Entry,
     Event,
     SignedEntry,
-    belongs,
 )
 from kernel_gateway.audit.events import SessionOpened
 from kernel_gateway.audit.facts import RunsIn, Session
+from kernel_gateway.audit.grouping import belongs
 from kernel_gateway.audit.journal import ContentMissing, Journal
 from kernel_gateway.audit.notebook_reading import MISSING
 from kernel_gateway.audit.provenance import Committed, statement

@@ -167,6 +167,7 @@ class RecordedKernel(KernelModel):
             cell.timings_ms,
             functools.partial(self._outlet.forget, said),
             answers=() if cell.stdin is None else cell.stdin.answers,
+            code=self._services.dispatcher.code_of(cell.flight, settled.outcome),
         )
 
     async def _close_open_cell(self, killed: Call | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
@@ -38,6 +38,7 @@ from kernel_gateway.audit.shelf import TrailShelf
 from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError, PreconditionFailed, StorageError
+from kernel_gateway.function_code import FunctionCode
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
 from kernel_gateway.kernels.finished import FinishedCell
 from kernel_gateway.kernels.identity import Identity
@@ -189,6 +190,7 @@ class CellRecorder:
         timings_ms: Mapping[str, float],
         on_written: Callable[[], object],
         answers: tuple[Answer, ...] = (),
+        code: Awaitable[FunctionCode] | None = None,
     ) -> None:
         """Record how a cell ended, after its reply; the next cell waits until it is durable.
 
@@ -200,6 +202,7 @@ class CellRecorder:
             timings_ms: duration per step.
             on_written: called then.
             answers: what its user answered it.
+            code: that ran it, as Lambda says; may come later, cannot fail.
         """
         event = self._finished(record, invocation.request_id, settled, said, timings_ms)
         event = replace(event, answers=answers)
@@ -211,7 +214,10 @@ class CellRecorder:
             on_written()
             self._tell(FinishedCell.of(record, event, count, number, stamp["time"]), is_cell)
 
-        self._add(record, event, written)
+        async def complete() -> Event:
+            return event if code is None else replace(event, platform=await code)
+
+        self._add(record, event, written, None if code is None else complete)
         granted = self._watch.after(record.kernel_id, event)
         if granted is not None:
             self._add(record, granted)
@@ -286,9 +292,10 @@ class CellRecorder:
         record: KernelRecord,
         event: Event,
         on_written: Callable[[int], object] = lambda number: None,
+        complete: Callable[[], Awaitable[Event]] | None = None,
     ) -> None:
         journal = self.journal(record.kernel_id)
-        journal.add(event, **self._stamp(record), on_written=on_written)
+        journal.add(event, **self._stamp(record), on_written=on_written, complete=complete)
         task = asyncio.get_running_loop().create_task(self._flush(journal, record.kernel_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -15,10 +15,10 @@ from kernel_gateway.audit.chain import (
     Entry,
     KernelRestarted,
     SessionClosed,
-    incomplete,
     verified,
 )
 from kernel_gateway.audit.envelopes import PAYLOAD_TYPE, Envelope
+from kernel_gateway.audit.grouping import incomplete
 from kernel_gateway.audit.journal import Journal, JournalConflict
 from kernel_gateway.errors import StorageError
 from kernel_gateway.kernels.missed import Replay
