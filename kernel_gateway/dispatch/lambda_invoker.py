@@ -22,8 +22,8 @@ from kernel_gateway.errors import (
     InvokeThrottled,
     InvokeTimedOut,
 )
-from lambda_kernel.storage.refusals import refusal_of
 from kernel_gateway.function_code import FunctionCode
+from lambda_kernel.storage.refusals import refusal_of
 
 logger = logging.getLogger(__name__)
 

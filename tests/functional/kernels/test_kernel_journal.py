@@ -23,6 +23,7 @@ from kernel_gateway.audit.journal import Journal, JournalConflict
 from kernel_gateway.errors import StorageError
 from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.kernels.past import past_cells
+from kernel_gateway.messaging.caller import GATEWAY
 from kernel_gateway.objects import MemoryObjectStore
 from lambda_kernel.contract.keys import audit_blob_key
 
@@ -251,7 +252,7 @@ async def test_restarts_interrupts_and_the_end_are_recorded(world: World) -> Non
         "KernelRestarted", "SessionClosed",
     ]  # fmt: skip
     assert [entry.epoch for entry in entries] == [0] * 5 + [1] * 2
-    assert entries[-1].event == SessionClosed(reason="shut down")
+    assert entries[-1].event == SessionClosed(reason="shut down", actor=GATEWAY)
 
 
 @pytest.mark.parametrize("moment", ["before the start", "before the end", "after the end"])
