@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import metadata
@@ -70,6 +71,7 @@ def start_facts(
         seeds=invocation.seeds,
         gateway_version=VERSION,
         idempotency=request.idempotency,
+        queued_ms=round((time.monotonic() - request.received_s) * 1000),
     )
 
 

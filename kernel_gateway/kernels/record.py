@@ -36,7 +36,7 @@ class KernelRecord:
         origin: where it was forked, if it was, and was not restarted since.
         holder: the lease of the gateway that serves it, or served it last.
         seeds: what its random number generators begin with; none in a fork, see Invocation.
-        opened_by: who started it; None where that is not known.
+        opened_by: who started it; None for a replay, whose cells say it, and where it is not known.
     """
 
     schema: int = SCHEMA

@@ -104,7 +104,6 @@ class Replay:
                 workdir_name=_workdir_name(session.workdir_name),
                 found=found,
                 recorded_seeds=cell.facts.seeds,
-                actor=Actor(door="replay", caller=self.caller),
             )
         except NotFound as problem:
             raise NotFound(f"cell {cell.number} cannot be run here: {problem}") from problem

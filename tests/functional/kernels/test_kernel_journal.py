@@ -457,3 +457,24 @@ async def test_a_kernel_id_that_is_used_again_goes_on_with_its_journal(world: Wo
         "KernelRestarted", "CellStarted", "CellFinished", "SessionClosed",
         "CellStarted", "CellFinished",
     ]  # fmt: skip
+
+
+async def test_a_cell_that_waited_says_for_how_long(world: World) -> None:
+    client = await world.client()
+    running = client.execute("wait")
+    waiting = client.execute("print x")
+    await world.function.began.wait()
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + 0.05
+    while loop.time() < until_s:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    world.function.release.set()
+    await client.done(running)
+    await client.done(waiting)
+    await world.quiet()
+
+    events = [entry.event for entry in journal_of(world, client.kernel)]
+
+    queued = [e.gateway.queued_ms for e in events if isinstance(e, CellStarted) and e.gateway]
+    assert queued[1] is not None
+    assert queued[1] >= 50
