@@ -152,7 +152,7 @@ async def test_the_journal_of_a_source_tells_of_its_fork_also_while_its_cell_run
     # It is one cell in the notebook, which has its end.
     found = [group async for group in groups(source.kernel.journal, len(entries))]
     assert [len(group) for group in found] == [1, 2, 3]
-    assert belongs(entries[-2], [entries[-3]])
+    assert belongs(entries[-2], entries[-3], entries[-3])
     assert incomplete(entries) == []
 
 
