@@ -14,10 +14,10 @@ from traitlets.config import Config
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from tests.functional.conftest import wait_until
 from kernel_gateway.audit.chain import SessionClosed
 from kernel_gateway.audit.events import SessionOpened
 from kernel_gateway.messaging.caller import Actor
+from tests.functional.conftest import wait_until
 from tests.functional.web.server import WebGateway, a_web_gateway, execute_request, request
 
 
