@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import importlib
 import logging
@@ -97,7 +98,7 @@ async def running(settings: Settings) -> AsyncIterator[Gateway]:
         server = await _server(settings, deployment, registry, collector, stack)
         # First of all, while clients are still connected: they are told what became of their cells.
         stack.push_async_callback(_closed_in_time, registry.close)
-        watch = asyncio.create_task(_lifelines(settings).watch(registry.shutdown))
+        watch = asyncio.create_task(_lifelines(settings).watch(_ended_by_its_program(registry)))
         stack.callback(watch.cancel)
         gateway = Gateway(url=server.url, token=settings.token, registry=registry, ended=ended)
         # What is imported by now lives as long as the process. The collector need not look at it:
@@ -168,6 +169,12 @@ async def _serve(
     # Whoever comes meanwhile waits until all of it is gone.
     unused.result().close()
     return 0
+
+
+def _ended_by_its_program(registry: KernelRegistry) -> Callable[[str], Awaitable[None]]:
+    from kernel_gateway.messaging.caller import Actor
+
+    return functools.partial(registry.shutdown, actor=Actor(door="client_gone"))
 
 
 def _lifelines(settings: Settings) -> Lifelines:

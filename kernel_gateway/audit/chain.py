@@ -9,10 +9,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kernel_gateway.audit.answers import Answer
 from kernel_gateway.audit.envelopes import Envelope, payload_of
-from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged
+from kernel_gateway.audit.events import (
+    ConnectorsGranted,
+    PolicyChanged,
+    SessionForked,
+    SessionOpened,
+)
 from kernel_gateway.audit.facts import EndFacts, HandlerFacts, StartFacts
 from kernel_gateway.audit.later_events import CellsUnrecorded, ContentRemoved
+from kernel_gateway.function_code import FunctionCode
+from kernel_gateway.messaging.caller import Actor
 from lambda_kernel.contract import names
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField, decode, encode
@@ -136,6 +144,8 @@ class CellFinished:
         reply: its execute_reply; None for a comm message, which has none.
         outputs: what it published; as the child says.
         gateway, handler: what these two say of the cell, None where they say nothing.
+        answers: what its user answered it, in order.
+        platform: which code ran it, as Lambda says.
     """
 
     request_id: str
@@ -147,6 +157,8 @@ class CellFinished:
     outputs: Outputs = field(default_factory=Outputs)
     gateway: EndFacts | None = None
     handler: HandlerFacts | None = None
+    answers: tuple[Answer, ...] = ()
+    platform: FunctionCode | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +166,14 @@ class CellInterrupted:
     """Somebody asked to interrupt the cell that runs."""
 
     request_id: str
+    actor: Actor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRestarted:
-    """The namespace was emptied; the entry's epoch is the new one."""
+    """The namespace was emptied, by ``actor``; the entry's epoch is the new one."""
+
+    actor: Actor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +182,11 @@ class SessionClosed:
 
     Attributes:
         reason: for people.
+        actor: who did it; None in what an earlier version wrote.
     """
 
     reason: str
+    actor: Actor | None = None
 
 
 Event = (
@@ -179,6 +196,8 @@ Event = (
     | KernelRestarted
     | PolicyChanged
     | ConnectorsGranted
+    | SessionOpened
+    | SessionForked
     | SessionClosed
     | ContentRemoved
     | CellsUnrecorded
@@ -191,6 +210,8 @@ _EVENTS: dict[str, type[Event]] = {
     "restarted": KernelRestarted,
     "policy_changed": PolicyChanged,
     "connectors_granted": ConnectorsGranted,
+    "session_opened": SessionOpened,
+    "session_forked": SessionForked,
     "session_closed": SessionClosed,
     "content_removed": ContentRemoved,
     "cells_unrecorded": CellsUnrecorded,
@@ -327,35 +348,6 @@ def verified(kernel_id: str, stored: Iterable[bytes]) -> list[Entry]:
         previous, epoch = digest_of(payload), epoch_after(entry)
         entries.append(entry)
     return entries
-
-
-def incomplete(entries: Iterable[Entry]) -> list[CellStarted]:
-    """Return the cells that started and of which no end is known, oldest first."""
-    open_cells: dict[str, CellStarted] = {}
-    for entry in entries:
-        event = entry.event
-        if isinstance(event, CellStarted):
-            open_cells[event.request_id] = event
-        elif isinstance(event, CellFinished):
-            open_cells.pop(event.request_id, None)
-    return list(open_cells.values())
-
-
-def belongs(entry: Entry, first: Entry, last: Entry) -> bool:
-    """Return whether an entry goes on with a cell (or comm message), of which some are known.
-
-    Args:
-        entry: the one in question.
-        first: of those that are known, which may be many: one for each interrupt.
-        last: of the same.
-    """
-    started, event = first.event, entry.event
-    return (
-        isinstance(started, CellStarted)
-        and isinstance(event, CellFinished | CellInterrupted)
-        and event.request_id == started.request_id
-        and not isinstance(last.event, CellFinished)
-    )
 
 
 def messages_to_bytes(messages: Iterable[RecordedMessage]) -> bytes:

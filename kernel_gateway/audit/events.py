@@ -1,4 +1,4 @@
-"""Events of a journal that are about no single cell: what is different from now on."""
+"""Events of a journal that are about no single cell: what begins, or is different from now on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,47 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_gateway.audit.facts import StartFacts
+from kernel_gateway.audit.facts import RunsIn, Session, StartFacts
+from kernel_gateway.messaging.caller import Actor
+from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import encode
 from lambda_kernel.contract.witness import SecretVersion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOpened:
+    """A kernel was started. Written when a client connects to it, at the latest before a cell.
+
+    Attributes:
+        session: what the kernel is; when it was started too, which is before this is written.
+        environment: what its cells will run in, as far as known without one.
+        actor: who started it.
+        gateway_version: of the program that writes this.
+    """
+
+    session: Session
+    environment: RunsIn
+    actor: Actor
+    gateway_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionForked:
+    """Another kernel began with the variables of this one.
+
+    Attributes:
+        kernel_id: of the other one.
+        at, at_kernel_id: the commit it began with, and whose that is: this kernel's, or where it is
+            a fork itself, its source's.
+        execution_count: of the cell that committed.
+        actor: who started the other one.
+    """
+
+    kernel_id: str
+    at: Head
+    at_kernel_id: str
+    execution_count: int
+    actor: Actor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

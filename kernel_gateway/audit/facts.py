@@ -133,6 +133,8 @@ class StartFacts:
         seeds: what the random number generators of the session began with, by name; none where
             they are not recorded, and in a fork, which goes on with those of its source.
         gateway_version: of the program that writes this; None in what an earlier one wrote.
+        queued_ms: so long before the entry's time the request had come; None in what an earlier
+            version wrote.
     """
 
     session: Session
@@ -145,6 +147,7 @@ class StartFacts:
     idempotency: Idempotency | None = None
     seeds: dict[str, int] = field(default_factory=dict)
     gateway_version: str | None = None
+    queued_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

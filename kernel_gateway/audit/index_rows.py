@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_gateway.audit.chain import CellFinished, CellStarted, Entry
+from kernel_gateway.audit.events import SessionOpened
 from kernel_gateway.audit.facts import HandlerFacts, StartFacts
 from lambda_kernel.contract.schema import InvalidField, encode
 
@@ -91,6 +92,7 @@ class Segment:
         last: number of the newest entry that was looked at.
         starts, ends: rows; not every entry has one.
         unreadable: numbers of entries that are missing, or are none.
+        opened: user and agent of each session that was opened.
     """
 
     schema: int = SCHEMA
@@ -98,6 +100,7 @@ class Segment:
     starts: tuple[StartRow, ...] = ()
     ends: tuple[EndRow, ...] = ()
     unreadable: tuple[int, ...] = ()
+    opened: tuple[tuple[str, str | None], ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the stored form: a SHA-256, and JSON without what is a default."""
@@ -127,6 +130,7 @@ class Segment:
                 starts=tuple(StartRow(**_tuples(row)) for row in data.get("starts", ())),
                 ends=tuple(_end_row(row) for row in data.get("ends", ())),
                 unreadable=tuple(data.get("unreadable", ())),
+                opened=tuple((user, agent) for user, agent in data.get("opened", ())),
             )
         except (ValueError, TypeError, KeyError, AttributeError) as problem:
             raise InvalidField("index", "is of another version") from problem
@@ -135,17 +139,21 @@ class Segment:
         self, entries: Iterable[Entry], unreadable: Iterable[int], last: int
     ) -> Segment:
         """Return it with what follows in the journal, up to entry ``last``."""
-        starts, ends = list(self.starts), list(self.ends)
+        starts, ends, opened = list(self.starts), list(self.ends), list(self.opened)
         for entry in entries:
             if isinstance(entry.event, CellStarted):
                 starts.append(_start(entry, entry.event))
             elif isinstance(entry.event, CellFinished):
                 ends.append(_end(entry, entry.event))
+            elif isinstance(entry.event, SessionOpened):
+                owner = entry.event.session.owner
+                opened.append((owner.user, owner.agent))
         return Segment(
             last=last,
             starts=tuple(starts),
             ends=tuple(ends),
             unreadable=(*self.unreadable, *unreadable),
+            opened=tuple(opened),
         )
 
 

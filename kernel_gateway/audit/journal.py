@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from kernel_gateway.audit import chain
@@ -50,15 +50,13 @@ class ContentMissing(UnreadableJournal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """An event that is not durable yet, and what its entry says beside it.
-
-    ``on_written`` is called with the entry's number.
-    """
+    """An event that is not durable yet, and what `Journal.add` was given with it."""
 
     event: Event
     epoch: int
     time: str
     on_written: Callable[[int], object]
+    complete: Callable[[], Awaitable[Event]] | None = None
 
 
 class Journal:
@@ -146,11 +144,17 @@ class Journal:
         epoch: int,
         time: str,
         on_written: Callable[[int], object] = lambda number: None,
+        complete: Callable[[], Awaitable[Event]] | None = None,
     ) -> None:
-        """Have ``event`` written by the next `flush`; ``on_written`` is given its number."""
+        """Have ``event``, or what ``complete`` returns for it, written by the next `flush`.
+
+        ``on_written`` is given its number; ``complete`` must not fail.
+        """
         if self._waiting is None:
             self._waiting = deque()
-        self._waiting.append(Waiting(event=event, epoch=epoch, time=time, on_written=on_written))
+        self._waiting.append(
+            Waiting(event=event, epoch=epoch, time=time, on_written=on_written, complete=complete)
+        )
 
     async def flush(self) -> None:
         """Write what was added.
@@ -188,8 +192,9 @@ class Journal:
             return entry
         said = await self.said(event.outputs)
         outputs = replace(event.outputs, messages=said.messages, blob=None)
-        reply = event.reply or said.reply
-        return replace(entry, event=replace(event, outputs=outputs, reply=reply))
+        reply, answers = event.reply or said.reply, event.answers or said.answers
+        whole = replace(event, outputs=outputs, reply=reply, answers=answers)
+        return replace(entry, event=whole)
 
     async def end_of_cell(self, number: int) -> CellFinished:
         """Return the event of an entry that is about the end of a cell, for clients.
@@ -295,6 +300,10 @@ class Journal:
 
     async def _write_all(self) -> None:
         while self._waiting:
+            first = self._waiting[0]
+            if first.complete is not None:
+                # Once: what is written again must be the same.
+                self._waiting[0] = replace(first, event=await first.complete(), complete=None)
             number = await self._write(self._waiting[0])
             self._waiting.popleft().on_written(number)
         self._waiting = None

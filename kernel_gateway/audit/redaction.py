@@ -19,9 +19,20 @@ from typing import Any
 
 import re2
 
-from kernel_gateway.audit.chain import CellFinished, CellStarted, Event, RecordedMessage
+from kernel_gateway.audit.answers import Answer
+from kernel_gateway.audit.chain import (
+    CellFinished,
+    CellInterrupted,
+    CellStarted,
+    Event,
+    KernelRestarted,
+    RecordedMessage,
+    SessionClosed,
+)
+from kernel_gateway.audit.events import SessionForked, SessionOpened
 from kernel_gateway.audit.facts import HandlerFacts
 from kernel_gateway.errors import ConfigError
+from kernel_gateway.messaging.caller import Actor, Caller
 from lambda_kernel.contract.commit import CommittedFile
 from lambda_kernel.contract.schema import encode
 from lambda_kernel.contract.witness import file_list_bytes
@@ -33,6 +44,7 @@ BUDGET_S = 20.0
 """For one event. Only alternatives that match much and little of the same text come near it."""
 TOO_LONG, TOO_DEEP = "[redacted: the search took too long]", "[redacted: nested too deeply]"
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+ACTED = SessionOpened | SessionForked | SessionClosed | KernelRestarted | CellInterrupted
 GENERATED_ID = re.compile(r"[0-9a-f-]{32,36}(_[0-9]+){0,2}")
 """As Jupyter clients and widgets draw them: what a later connection finds its messages by."""
 
@@ -96,12 +108,16 @@ class Redactor:
         if isinstance(event, CellStarted):
             return self.started(event)
         search = self._search()
+        if isinstance(event, ACTED):
+            acted: Any = event
+            return replace(acted, actor=_actor(event.actor, search))  # type: ignore[no-any-return]
         if isinstance(event, CellFinished):
             said = search.messages(event.outputs.messages)
             return replace(
                 event,
                 reply=None if event.reply is None else search.messages([event.reply])[0],
                 outputs=replace(event.outputs, messages=said),
+                answers=tuple(_answer(each, search) for each in event.answers),
                 handler=None if event.handler is None else _facts(event.handler, search),
             )
         return event
@@ -116,9 +132,8 @@ class Redactor:
             content=search.fields(event.content, {"comm_id"}),
         )
         facts = event.gateway
-        if facts is not None and facts.caller is not None and facts.caller.user_agent is not None:
-            named = search.text(facts.caller.user_agent)
-            facts = replace(facts, caller=replace(facts.caller, user_agent=named))
+        if facts is not None and facts.caller is not None:
+            facts = replace(facts, caller=_caller(facts.caller, search))
             found = replace(found, gateway=facts)
         if facts is not None and facts.idempotency is not None and found.content != event.content:
             # It is a plain digest of what was received.
@@ -239,6 +254,26 @@ class _Search:
             if pattern.search(stored):
                 return base64.b64encode(label).decode("ascii")
         return part
+
+
+def _actor(actor: Actor | None, search: _Search) -> Actor | None:
+    if actor is None or actor.caller is None:
+        return actor
+    return replace(actor, caller=_caller(actor.caller, search))
+
+
+def _answer(answer: Answer, search: _Search) -> Answer:
+    prompt, value, caller = search.text(answer.prompt), answer.value, answer.caller
+    found = replace(
+        answer, prompt=prompt, caller=None if caller is None else _caller(caller, search)
+    )
+    written = None if value is None else search.text(value)
+    return found if written == value else replace(found, value=written, left_out="redacted")
+
+
+def _caller(caller: Caller, search: _Search) -> Caller:
+    named = caller.user_agent
+    return caller if named is None else replace(caller, user_agent=search.text(named))
 
 
 def _facts(facts: HandlerFacts, search: _Search) -> HandlerFacts:

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernel_gateway.audit.answers import Answer
 from kernel_gateway.audit.chain import (
     CellFinished,
     RecordedMessage,
@@ -32,17 +33,20 @@ class Said:
         messages: on iopub, in order.
         reply: its execute_reply, where that stands here and not in the entry.
         salt: of the digests of its outputs; "" where these have none.
+        answers: that it was given, where they stand here and not in the entry.
     """
 
     messages: tuple[RecordedMessage, ...] = ()
     reply: RecordedMessage | None = None
     salt: str = ""
+    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
     messages: tuple[RecordedMessage, ...]
     reply: RecordedMessage | None
+    answers: tuple[Answer, ...] = ()
 
 
 def prepared(event: CellFinished, *, is_removable: bool) -> tuple[CellFinished, bytes]:
@@ -54,9 +58,9 @@ def prepared(event: CellFinished, *, is_removable: bool) -> tuple[CellFinished, 
             there once the object is deleted: the object holds random ids, and the salt.
     """
     outputs, reply = event.outputs, event.reply
-    is_apart = is_removable and (bool(outputs.messages) or reply is not None)
+    is_apart = is_removable and bool(outputs.messages or reply or event.answers)
     if is_apart:
-        held = _Stored(messages=outputs.messages, reply=reply)
+        held = _Stored(messages=outputs.messages, reply=reply, answers=event.answers)
         stored = json.dumps(encode(held), separators=(",", ":"), ensure_ascii=True).encode("ascii")
     else:
         stored = messages_to_bytes(outputs.messages)
@@ -72,7 +76,9 @@ def prepared(event: CellFinished, *, is_removable: bool) -> tuple[CellFinished, 
         view=view,
         is_salted=is_salted,
     )
-    kept = replace(event, outputs=outputs, reply=None if is_salted else reply)
+    kept = replace(event, outputs=outputs)
+    if is_salted:
+        kept = replace(kept, reply=None, answers=())
     return kept, stored if is_apart else b""
 
 
@@ -85,7 +91,9 @@ def said_in(stored: bytes) -> Said:
     except (ValueError, RecursionError):
         raise InvalidField("stored", "is not JSON") from None
     found = decode(_Stored, data, "stored")
-    return Said(messages=found.messages, reply=found.reply, salt=_salt(stored))
+    return Said(
+        messages=found.messages, reply=found.reply, salt=_salt(stored), answers=found.answers
+    )
 
 
 def in_place_of_removed() -> tuple[RecordedMessage, ...]:

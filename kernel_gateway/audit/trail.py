@@ -16,27 +16,20 @@ from typing import Any
 
 from kernel_gateway.audit.chain import (
     CellFinished,
-    CellInterrupted,
     CellStarted,
     Entry,
     Event,
-    KernelRestarted,
-    SessionClosed,
     SignedEntry,
-    belongs,
 )
-from kernel_gateway.audit.events import ConnectorsGranted, PolicyChanged
+from kernel_gateway.audit.events import SessionOpened
+from kernel_gateway.audit.facts import RunsIn, Session
+from kernel_gateway.audit.grouping import belongs
 from kernel_gateway.audit.journal import ContentMissing, Journal
-from kernel_gateway.audit.later_events import (
-    CellsUnrecorded,
-    ContentRemoved,
-    gap_text,
-    removal_text,
-)
 from kernel_gateway.audit.notebook_reading import MISSING
 from kernel_gateway.audit.provenance import Committed, statement
 from kernel_gateway.audit.references import lists_of
 from kernel_gateway.audit.stored_outputs import Said
+from kernel_gateway.audit.telling import told, who_text
 from kernel_gateway.audit.view import plain_text, shown_outputs
 
 VIEW_SCHEMA = 1
@@ -60,13 +53,6 @@ off at the end cannot be seen in a file alone; `--journal` compares it with the 
 """
 
 
-_TOLD: dict[type[Event], str] = {
-    CellStarted: "A comm message of a front end (a widget) ran in the session",
-    CellInterrupted: "An interrupt was asked for",
-    KernelRestarted: "The kernel was restarted: its variables are gone",
-}
-
-
 async def trail_chunks(journal: Journal) -> AsyncIterator[str]:
     """Yield the notebook of a whole journal, JSON in ASCII, with one cell in memory.
 
@@ -80,9 +66,11 @@ async def trail_chunks(journal: Journal) -> AsyncIterator[str]:
     first, last, stored = await asyncio.gather(
         journal.signed(1), journal.signed(last_number), journal.stored_blobs()
     )
-    yield '{"cells": [\n' + json.dumps(_cover(first.entry, last.entry))
+    yield '{"cells": [\n' + json.dumps(_cover(first, last.entry))
     ended: dict[str, str] = {}
     async for group in groups(journal, last_number):
+        if group[0].entry.number == 1 and isinstance(group[0].entry.event, SessionOpened):
+            continue  # which the cover holds
         _note_ends(ended, group)
         yield ",\n" + await _text(journal, group, stored)
     missing = [text for text in ended.values() if text]
@@ -187,7 +175,7 @@ def _cell(group: Sequence[SignedEntry], said: Said | None, absent: Sequence[str]
     started = first.event
     entries = [each.envelope.to_json() for each in group]
     if not isinstance(started, CellStarted) or not started.is_cell:
-        text = "\n\n".join(_told(each.entry.event, each.entry.time) for each in group)
+        text = "\n\n".join(told(each.entry.event, each.entry.time) for each in group)
         return _markdown(_cell_id(first), text, entries, absent)
     last = group[-1].entry
     finished = last.event if isinstance(last.event, CellFinished) else None
@@ -223,25 +211,6 @@ def _times(first: Entry, last: Entry | None) -> dict[str, str]:
     return times
 
 
-def _told(event: Event, time: str) -> str:
-    if isinstance(event, CellFinished):
-        text = f"It ended: {event.status}" + (f", {event.failure}" if event.failure else "")
-    elif isinstance(event, ContentRemoved):
-        text = removal_text(event)
-    elif isinstance(event, CellsUnrecorded):
-        text = gap_text(event)
-    elif isinstance(event, PolicyChanged):
-        text = f"The next cells run under other conditions: {', '.join(event.changed)}"
-    elif isinstance(event, ConnectorsGranted):
-        named = ", ".join(event.connectors) or "none"
-        text = f"From the last cell on, code can read the connectors: {named}"
-    elif isinstance(event, SessionClosed):
-        text = f"The kernel was shut down: {plain_text(event.reason)}"
-    else:
-        text = _TOLD[type(event)]
-    return f"*{time}* {text}."
-
-
 def _cell_id(entry: Entry) -> str:
     return f"entry-{entry.number}"
 
@@ -258,11 +227,13 @@ def _markdown(
     }
 
 
-def _cover(first: Entry, last: Entry) -> dict[str, Any]:
-    facts = [f"- entries: {last.number}, from {first.time} to {last.time}"]
-    known = first.event.gateway if isinstance(first.event, CellStarted) else None
+def _cover(first: SignedEntry, last: Entry) -> dict[str, Any]:
+    """Return the first cell, with the entry that says who began the session, where there is one."""
+    begin, event = first.entry, first.entry.event
+    facts = [f"- entries: {last.number}, from {begin.time} to {last.time}"]
+    known = _known(event)
     if known is not None:
-        session, runs_in = known.session, known.environment
+        session, runs_in = known
         agent = f", agent `{session.owner.agent}`" if session.owner.agent else ""
         facts += [
             f"- owner: user `{session.owner.user}`{agent}",
@@ -271,17 +242,28 @@ def _cover(first: Entry, last: Entry) -> dict[str, Any]:
         ]
         if session.forked_from is not None:
             facts.append(f"- began with the variables of kernel `{session.forked_from}`")
-    return _markdown("cover", COVER.format(kernel_id=first.kernel_id, facts="\n".join(facts)))
+    entries = []
+    if isinstance(event, SessionOpened):
+        facts.append(f"- started{who_text(event.actor)}, {event.session.created}")
+        entries = [first.envelope.to_json()]
+    text = COVER.format(kernel_id=begin.kernel_id, facts="\n".join(facts))
+    return _markdown("cover", text, entries)
+
+
+def _known(event: Event | None) -> tuple[Session, RunsIn] | None:
+    if isinstance(event, SessionOpened):
+        return event.session, event.environment
+    facts = event.gateway if isinstance(event, CellStarted) else None
+    return None if facts is None else (facts.session, facts.environment)
 
 
 def _ending(first: SignedEntry | None, last: SignedEntry | None) -> dict[str, Any]:
-    event = None if first is None else first.entry.event
-    known = event.gateway if isinstance(event, CellStarted) else None
-    name = "lambda-python" if known is None else known.session.spec_name
+    known = _known(None if first is None else first.entry.event)
+    name = "lambda-python" if known is None else known[0].spec_name
     language: dict[str, Any] = {"name": "python", "file_extension": ".py"}
     language |= {"mimetype": "text/x-python", "pygments_lexer": "ipython3"}
     if known is not None:
-        language["version"] = known.environment.python
+        language["version"] = known[1].python
     trail: dict[str, Any] = {"schema": VIEW_SCHEMA}
     if last is not None:
         trail |= {

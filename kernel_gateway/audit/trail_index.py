@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from itertools import count
 
 from kernel_gateway.audit.chain import CellStarted, Entry
+from kernel_gateway.audit.events import SessionOpened
 from kernel_gateway.audit.facts import Owner
 from kernel_gateway.audit.index_rows import Segment, StartRow
 from kernel_gateway.audit.journal import Journal, UnreadableJournal
@@ -119,7 +120,7 @@ class TrailIndex:
             await self._segment(kernel_id, segment, newest)
 
     async def owners(self, kernel_id: str) -> frozenset[Owner | None]:
-        """Return whose cells a journal holds; None for cells of which no entry says it.
+        """Return whose sessions a journal holds; None for cells of which no entry says it.
 
         The first is asked of the journal itself: an index that lies gives it to nobody else.
 
@@ -128,11 +129,12 @@ class TrailIndex:
         """
         listed = await self._listed(keys.trail_index_prefix(kernel_id))
         segments = await self._segments(kernel_id, listed[kernel_id], None)
-        indexed = frozenset(
+        opened = {Owner(user=user, agent=agent) for each in segments for user, agent in each.opened}
+        indexed = frozenset(opened) | {
             None if row.user is None else Owner(user=row.user, agent=row.agent)
             for segment in segments
             for row in segment.starts
-        )
+        }
         return indexed | await self._first_owner(kernel_id)
 
     async def _first_owner(self, kernel_id: str) -> frozenset[Owner | None]:
@@ -141,6 +143,8 @@ class TrailIndex:
             entry = await _entry(journal, number)
             if entry is None:
                 break
+            if isinstance(entry.event, SessionOpened):
+                return frozenset([entry.event.session.owner])
             if isinstance(entry.event, CellStarted):
                 known = entry.event.gateway
                 return frozenset([None if known is None else known.session.owner])

@@ -14,13 +14,12 @@ from kernel_gateway.audit.chain import (
     CellStarted,
     Entry,
     Outputs,
-    belongs,
     digest_of,
     epoch_after,
-    incomplete,
 )
 from kernel_gateway.audit.envelopes import Envelope
 from kernel_gateway.audit.facts import DerivedFrom
+from kernel_gateway.audit.grouping import belongs, incomplete
 from kernel_gateway.audit.later_events import (
     CellsUnrecorded,
     ContentRemoved,

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import threading
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
 from botocore import exceptions
@@ -22,6 +22,7 @@ from kernel_gateway.errors import (
     InvokeThrottled,
     InvokeTimedOut,
 )
+from kernel_gateway.function_code import FunctionCode
 from lambda_kernel.storage.refusals import refusal_of
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,13 @@ class LambdaInvoker:
         return invoker
 
     async def invoke(
-        self, function_name: str, payload: bytes, *, timeout_s: float, tenant_id: str | None = None
+        self,
+        function_name: str,
+        payload: bytes,
+        *,
+        timeout_s: float,
+        tenant_id: str | None = None,
+        on_version: Callable[[str], object] = lambda version: None,
     ) -> AsyncGenerator[bytes, None]:
         """Yield the chunks of the response, an empty one first; see Invoker."""
         arguments = {"FunctionName": function_name, "Payload": payload}
@@ -87,9 +94,44 @@ class LambdaInvoker:
             while (item := await exchange.take()) is not None:
                 if isinstance(item, InvokeError):
                     raise item
+                if not item:
+                    on_version(exchange.executed_version)
                 yield item
         finally:
             exchange.hang_up()
+
+    async def code_of(self, function_name: str, version: str, *, asked: str) -> FunctionCode:
+        """Return what GetFunctionConfiguration says; see Invoker."""
+        return await asyncio.to_thread(self._code_of, function_name, version, asked)
+
+    def _code_of(self, function_name: str, version: str, asked: str) -> FunctionCode:
+        arguments = {"FunctionName": function_name}
+        if version:
+            arguments["Qualifier"] = version
+        try:
+            found = self._describing.get_function_configuration(**arguments)
+        except exceptions.ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            text = f"Lambda answered {code} to GetFunctionConfiguration"
+            raise InvokeRefused(text) from error
+        except exceptions.BotoCoreError as error:
+            raise InvokeNotSent(f"GetFunctionConfiguration: {type(error).__name__}") from error
+        return FunctionCode(
+            version=version,
+            arn=found.get("FunctionArn"),
+            code_sha256=found.get("CodeSha256"),
+            package_type=found.get("PackageType"),
+            last_modified=found.get("LastModified"),
+            revision_id=found.get("RevisionId"),
+            asked=asked,
+        )
+
+    @functools.cached_property
+    def _describing(self) -> Any:
+        config = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 1})
+        client = aws.client("lambda", config=config, **self._deployment.client_arguments("lambda"))
+        self._clients.append(client)
+        return client
 
     def close(self) -> None:
         """Close the connections that nobody uses."""
@@ -121,6 +163,7 @@ class _Exchange:
         self._items: asyncio.Queue[bytes | InvokeError | None] = asyncio.Queue()
         self._room = threading.Semaphore(CHUNKS_AHEAD)
         self._stream: Any = None
+        self.executed_version = ""
         self._ended = False
         self._abandoned = False
 
@@ -140,9 +183,9 @@ class _Exchange:
     def run(self) -> None:
         """Send the request and hand over what comes back (in the thread)."""
         try:
-            self._stream = self._client.invoke_with_response_stream(**self._arguments)[
-                "EventStream"
-            ]
+            answer = self._client.invoke_with_response_stream(**self._arguments)
+            self.executed_version = str(answer.get("ExecutedVersion") or "")
+            self._stream = answer["EventStream"]
             end = self._read()
         except exceptions.EventStreamError as error:
             end = _chained(InvokeBroken("Lambda broke the response stream off"), error)

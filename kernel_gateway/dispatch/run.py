@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from kernel_gateway.dispatch.failures import CellRefused, Trouble
+from kernel_gateway.dispatch.function_codes import FunctionCodes
 from kernel_gateway.dispatch.gate import ConcurrencyGate, Ticket, Withdrawn
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.dispatch.overflow import payload_of
@@ -40,6 +41,7 @@ from kernel_gateway.errors import (
     StartError,
     StorageError,
 )
+from kernel_gateway.function_code import FunctionCode
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import control, keys
 from lambda_kernel.contract.frames import (
@@ -100,6 +102,7 @@ class Flight:
         overflowed: the request stands in the overflow bucket.
         interrupted: a control object was put.
         answered: the number of the newest question of the cell that was answered; 0 = none was.
+        function_name, version: what executes it; "" where Lambda did not say.
     """
 
     invocation: Invocation
@@ -111,6 +114,8 @@ class Flight:
     overflowed: bool = False
     interrupted: bool = False
     answered: int = 0
+    function_name: str = ""
+    version: str = ""
 
 
 class Dispatcher:
@@ -133,6 +138,7 @@ class Dispatcher:
         self._overflow_bucket = stack.overflow
         self._settings = settings
         self._gates: dict[str, ConcurrencyGate] = {}
+        self._codes = FunctionCodes(invoker)
 
     async def open(self) -> None:
         """Read the key of the frames, which stands beside the staged handler.
@@ -210,6 +216,13 @@ class Dispatcher:
             extra={"request_id": invocation.request_id, "problem": type(problem).__name__},
         )
         yield await settle_silence(invocation, heard, problem, self._point)
+
+    def code_of(self, flight: Flight, outcome: Outcome | None) -> asyncio.Task[FunctionCode] | None:
+        """Return the code that ran a cell, as Lambda says; None where none is known to have."""
+        if not flight.version:
+            return None
+        container_id = "" if outcome is None else outcome.container_id
+        return self._codes.of(flight.function_name, flight.version, container_id)
 
     async def settle_left(self, attempt: Attempt | Invocation) -> Settled:
         """Return what became of a cell that nobody waits for any more; it commits no more.
@@ -307,7 +320,13 @@ class Dispatcher:
     ) -> AsyncGenerator[bytes, None]:
         timeout_s = flight.invocation.limits.timeout_s
         deadline_s = asyncio.get_running_loop().time() + timeout_s + self._settings.slack_s
-        stream = self._invoker.invoke(function_name, payload, timeout_s=timeout_s)
+        flight.function_name = function_name
+        stream = self._invoker.invoke(
+            function_name,
+            payload,
+            timeout_s=timeout_s,
+            on_version=lambda version: setattr(flight, "version", version),
+        )
         try:
             while True:
                 try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from kernel_gateway.audit.events import SessionOpened
 from kernel_gateway.audit.facts import (
     Credentials,
     EndFacts,
@@ -69,6 +71,21 @@ def start_facts(
         seeds=invocation.seeds,
         gateway_version=VERSION,
         idempotency=request.idempotency,
+        queued_ms=round((time.monotonic() - request.received_s) * 1000),
+    )
+
+
+def opening(
+    record: KernelRecord, environment: Environment, services: KernelServices
+) -> SessionOpened | None:
+    """Return what says who started a kernel, None where nobody knows."""
+    if record.opened_by is None:
+        return None
+    return SessionOpened(
+        session=_session(record),
+        environment=runs_in(environment, services),
+        actor=record.opened_by,
+        gateway_version=VERSION,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from kernel_gateway.errors import (
 )
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.messaging.backlog import merged, rough_bytes
-from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.caller import Actor, Caller, Door
 from kernel_gateway.messaging.idempotency import Idempotency
 from kernel_gateway.messaging.message import InMessage, OutMessage, new_header
 from kernel_gateway.messaging.notebook_outputs import outputs_of
@@ -86,9 +86,17 @@ class Execution:
         reply: the execute_reply, None until then.
     """
 
-    def __init__(self, msg_id: str, kernel: LambdaKernel | None, timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        msg_id: str,
+        kernel: LambdaKernel | None,
+        timeout_s: float | None,
+        caller: Caller | None = None,
+    ) -> None:
         # Let go of at the end: who keeps results must not keep kernels.
         self._kernel = kernel
+        self._caller = caller
+        self._answer: Callable[[OutMessage], str | None] | None = None
         self.msg_id = msg_id
         self.messages: list[OutMessage] = []
         self.is_complete = True
@@ -113,6 +121,7 @@ class Execution:
         caller: Caller | None = None,
         metadata: dict[str, Any] | None = None,
         idempotency: Idempotency | None = None,
+        answer: Callable[[OutMessage], str | None] | None = None,
     ) -> Execution:
         """Ask ``kernel`` to execute; return what becomes of it.
 
@@ -123,18 +132,21 @@ class Execution:
             caller: who asks.
             metadata: of the execute_request.
             idempotency: its key, which the journal keeps.
+            answer: answers a question of the cell; what it does not answer interrupts the cell.
+                None = the cell cannot ask.
         """
         header = new_header("execute_request", session="rest", username=kernel.owner.user)
-        execution = cls(header["msg_id"], kernel, timeout_s)
+        execution = cls(header["msg_id"], kernel, timeout_s, caller)
+        execution._answer = answer
         request = InMessage(
             header=header,
             metadata=metadata or {},
-            content={**content, "allow_stdin": False},
+            content={**content, "allow_stdin": answer is not None},
             caller=caller,
             idempotency=idempotency,
         )
         kernel.watch(execution.msg_id, execution._take)
-        kernel.receive(request, execution._end)
+        kernel.receive(request, execution._hear)
         return execution
 
     @classmethod
@@ -202,12 +214,16 @@ class Execution:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def cancel(self) -> None:
-        """Withdraw it while it waits, interrupt it while it runs; once it has ended, do nothing."""
+    async def cancel(self, door: Door = "client_gone") -> None:
+        """Withdraw it while it waits, interrupt it while it runs; once it has ended, do nothing.
+
+        Args:
+            door: why, for the journal; see Actor.
+        """
         if self.ended or self._kernel is None:
             return
         try:
-            await self._kernel.cancel(self.msg_id)
+            await self._kernel.cancel(self.msg_id, Actor(door=door, caller=self._caller))
         except GatewayError:
             logger.warning("a cell could not be interrupted", exc_info=True)
 
@@ -229,6 +245,23 @@ class Execution:
             header = {**message.header, "msg_type": "stream"}
             self._add(replace(message, header=header, content={"name": "stderr", "text": OVER}))
         self.wake()
+
+    def _hear(self, message: OutMessage) -> None:
+        if message.msg_type != "input_request":
+            self._end(message)
+            return
+        value = None if self._answer is None else self._answer(message)
+        if value is None:
+            self._interrupt("replay")
+        elif self._kernel is not None:
+            reply = InMessage(
+                channel="stdin",
+                header=new_header("input_reply", session="rest"),
+                parent_header=message.header,
+                content={"value": value},
+                caller=self._caller,
+            )
+            self._kernel.receive(reply, self._hear)
 
     def _end(self, reply: OutMessage) -> None:
         self.reply = reply
@@ -252,4 +285,7 @@ class Execution:
             self._timer = loop.call_later(self._timeout_s, self._run_out)
 
     def _run_out(self) -> None:
-        self._interruption = asyncio.get_running_loop().create_task(self.cancel())
+        self._interrupt("time_limit")
+
+    def _interrupt(self, door: Door) -> None:
+        self._interruption = asyncio.get_running_loop().create_task(self.cancel(door))

@@ -7,9 +7,11 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
+from kernel_gateway.audit.events import SessionForked
 from kernel_gateway.errors import BadRequest, NotFound
 from kernel_gateway.kernels.options import FROM, ForkSource
 from kernel_gateway.kernels.position import Chain, Origin
+from kernel_gateway.messaging.caller import GATEWAY, Actor
 from lambda_kernel.contract.commit import Commit, digest_of
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField
@@ -61,6 +63,18 @@ async def find(chain: Chain, source: ForkSource, floor_seq: int) -> Found:
         counts.add(origin.execution_count)
     what = "no committed cell" if source.cell is None else f"no state of cell {source.cell}"
     raise BadRequest(f"{FROM}: kernel {source.kernel_id} has {what}; {kept_text(counts)}")
+
+
+def told(found: Found, kernel_id: str, actor: Actor | None) -> SessionForked:
+    """Return what the journal of a source says of its fork ``kernel_id``."""
+    origin = found.origin
+    return SessionForked(
+        kernel_id=kernel_id,
+        at=origin.head,
+        at_kernel_id=origin.kernel_id,
+        execution_count=origin.execution_count,
+        actor=actor or GATEWAY,
+    )
 
 
 def kept_text(counts: Iterable[int]) -> str:

@@ -25,7 +25,7 @@ from kernel_gateway.kernels.state import ExecutionState, KernelEvent
 from kernel_gateway.kernels.stdin import take_reply
 from kernel_gateway.kernels.variables import Variable
 from kernel_gateway.messaging import requests
-from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.caller import GATEWAY, Actor, Caller
 from kernel_gateway.messaging.message import BadMessage, InMessage
 from kernel_gateway.messaging.replies import (
     KernelView,
@@ -156,11 +156,14 @@ class LambdaKernel(RunningKernel):
         key = keys.output_key(self._lineage.scope, self.kernel_id, seq)
         return self._services.stack.state, key
 
-    async def interrupt(self) -> None:
+    async def interrupt(self, actor: Actor = GATEWAY) -> None:
         """Have the running cell interrupted; the second time, killed. Nothing happens while idle.
 
         Interrupted code raises KeyboardInterrupt, and what it did is committed. Code that does not
         end by that is killed (CellInterrupted) after some seconds.
+
+        Args:
+            actor: who asks, for the journal; here as in what follows.
 
         Raises:
             StorageError: its container cannot be told.
@@ -171,23 +174,23 @@ class LambdaKernel(RunningKernel):
         cell.ticket.withdraw()
         if cell.flight is not None:
             if cell.is_recorded:
-                self._services.recorder.interrupted(self.record, cell.flight.invocation)
+                self._services.recorder.interrupted(self.record, cell.flight.invocation, actor)
             await self._services.dispatcher.interrupt(cell.flight)
 
-    async def cancel(self, msg_id: str) -> None:
+    async def cancel(self, msg_id: str, actor: Actor = GATEWAY) -> None:
         """Withdraw the execute_request with this id if it waits, interrupt it if it runs.
 
         Raises:
             StorageError: as `interrupt`.
         """
         if self._cell is not None and self._cell.message.msg_id == msg_id:
-            await self.interrupt()
+            await self.interrupt(actor)
             return
         for cell in [each for each in self._queue or () if each.message.msg_id == msg_id]:
             cast("deque[Call]", self._queue).remove(cell)
             self._turn_away(cell.message, cell.sink, {"status": "aborted"})
 
-    async def restart(self, *, was_announced: bool = True) -> None:
+    async def restart(self, *, was_announced: bool = True, actor: Actor = GATEWAY) -> None:
         """Abort everything, kill the running cell, empty the namespace; the id stays.
 
         Clients see ``starting`` and ``idle``, as those of jupyter_server do. ``restarting``, of
@@ -196,6 +199,7 @@ class LambdaKernel(RunningKernel):
 
         Args:
             was_announced: the restart was asked for by REST.
+            actor: who asks.
 
         Raises:
             IllegalTransition: it is dead, or being restarted.
@@ -207,7 +211,7 @@ class LambdaKernel(RunningKernel):
             await self.settle_past()
             floor_seq = await self._lineage.close_open_cell()
             await self._lineage.empty(floor_seq, seeds.drawn(self.environment))
-            self._services.recorder.restarted(self.record)
+            self._services.recorder.restarted(self.record, actor)
             self._outlet.session = self._session_id()
             if not was_announced:
                 self._outlet.status("restarting")
@@ -218,7 +222,7 @@ class LambdaKernel(RunningKernel):
                 self._outlet.status("idle")
                 self._begin()
 
-    async def shutdown(self, reason: str = "shut down") -> None:
+    async def shutdown(self, reason: str = "shut down", actor: Actor = GATEWAY) -> None:
         """Abort everything, kill the running cell; the kernel is dead. Use the registry's."""
         if self.execution_state is ExecutionState.DEAD:
             return
@@ -229,7 +233,7 @@ class LambdaKernel(RunningKernel):
             await self._close_open_cell(killed)
         except GatewayError:
             logger.warning("the last cell of a kernel may still commit", exc_info=True)
-        await self._services.recorder.closed(self.record, self.journal, reason)
+        await self._services.recorder.closed(self.record, self.journal, reason, actor)
         self._lineage.forget()
         self._outlet.status("dead")
 
@@ -273,15 +277,16 @@ class LambdaKernel(RunningKernel):
     async def _control(self, message: InMessage, sink: Sink) -> None:
         self._outlet.status("busy", message)
         content: dict[str, Any] = {"status": "ok"}
+        actor = Actor.of(message.caller)
         try:
             if message.msg_type == "interrupt_request":
-                await self.interrupt()
+                await self.interrupt(actor)
             elif message.content.get("restart") is True:
                 content["restart"] = True
-                await self.restart(was_announced=False)
+                await self.restart(was_announced=False, actor=actor)
             else:
                 content["restart"] = False
-                await self._services.shut_down(self.kernel_id)
+                await self._services.shut_down(self.kernel_id, actor)
         except GatewayError as problem:
             content |= error_content(type(problem).__name__, str(problem))
         self._outlet.reply(message, sink, content)

@@ -9,6 +9,7 @@ from kernel_gateway.errors import StorageError
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.kernels.position import Origin
+from kernel_gateway.messaging.caller import Actor
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import keys, names
 from lambda_kernel.contract.schema import InvalidField, decode, encode
@@ -35,6 +36,7 @@ class KernelRecord:
         origin: where it was forked, if it was, and was not restarted since.
         holder: the lease of the gateway that serves it, or served it last.
         seeds: what its random number generators begin with; none in a fork, see Invocation.
+        opened_by: who started it; None for a replay, whose cells say it, and where it is not known.
     """
 
     schema: int = SCHEMA
@@ -50,6 +52,7 @@ class KernelRecord:
     origin: Origin | None = None
     holder: str | None = None
     seeds: dict[str, int] = field(default_factory=dict)
+    opened_by: Actor | None = None
 
     def __post_init__(self) -> None:
         names.check_kernel_id(self.kernel_id, "record.kernel_id")

@@ -26,7 +26,7 @@ from kernel_gateway.errors import (
 )
 from kernel_gateway.kernels import recovery
 from kernel_gateway.kernels.cell import Call
-from kernel_gateway.kernels.evidence import start_facts
+from kernel_gateway.kernels.evidence import opening, start_facts
 from kernel_gateway.kernels.lineage import Lineage
 from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.kernels.model import KernelModel
@@ -78,6 +78,8 @@ class RecordedKernel(KernelModel):
             ready: waits until the client can take more of the past.
         """
         client = self._outlet.attach(sink, session_id, replay)
+        # Now, so that the first cell need not wait for it.
+        self._record_opening()
         if client.missed is not None or not self.journal.is_settled:
             self._services.start(self._bring_up_to_date(client, ready))
 
@@ -135,9 +137,15 @@ class RecordedKernel(KernelModel):
             logger.warning("what an earlier gateway left cannot be settled yet", exc_info=True)
         await self._outlet.catch_up(client, self.journal, ready)
 
+    def _record_opening(self) -> None:
+        if self._lineage.record.opened_by is not None and self.journal.number == 0:
+            event = opening(self.record, self.environment, self._services)
+            self._services.recorder.opened_session(self.record, event)
+
     async def _record_start(self, request: InMessage, invocation: Invocation) -> bool:
         """Record that a cell is about to be sent; return whether it is (raises GatewayError)."""
         services = self._services
+        self._record_opening()
         facts = start_facts(self.record, self.environment, services, invocation, request)
         found = await services.recorder.started(self.record, invocation, request, facts)
         if found is Recorded.NO_LONGER:
@@ -158,6 +166,8 @@ class RecordedKernel(KernelModel):
             said,
             cell.timings_ms,
             functools.partial(self._outlet.forget, said),
+            answers=() if cell.stdin is None else cell.stdin.answers,
+            code=self._services.dispatcher.code_of(cell.flight, settled.outcome),
         )
 
     async def _close_open_cell(self, killed: Call | None) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from enum import Enum
 from functools import partial
 from typing import Any
 
+from kernel_gateway.audit.answers import Answer
 from kernel_gateway.audit.chain import (
     CellFinished,
     CellInterrupted,
@@ -24,6 +25,7 @@ from kernel_gateway.audit.chain import (
     SessionClosed,
 )
 from kernel_gateway.audit.envelopes import Sealer
+from kernel_gateway.audit.events import SessionForked, SessionOpened
 from kernel_gateway.audit.facts import Owner, StartFacts
 from kernel_gateway.audit.file_lists import FileLists
 from kernel_gateway.audit.indexing import Indexing
@@ -36,6 +38,7 @@ from kernel_gateway.audit.shelf import TrailShelf
 from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.dispatch.settle import Settled
 from kernel_gateway.errors import GatewayError, PreconditionFailed, StorageError
+from kernel_gateway.function_code import FunctionCode
 from kernel_gateway.kernels.evidence import end_facts, handler_facts
 from kernel_gateway.kernels.finished import FinishedCell
 from kernel_gateway.kernels.identity import Identity
@@ -43,6 +46,7 @@ from kernel_gateway.kernels.record import KernelRecord
 from kernel_gateway.kernels.transcript import Transcript, recorded, recorded_outputs
 from kernel_gateway.kernels.unrecorded import Gaps
 from kernel_gateway.kernels.watch import Watch
+from kernel_gateway.messaging.caller import Actor
 from kernel_gateway.messaging.message import InMessage, utc_text
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Invocation
@@ -189,6 +193,8 @@ class CellRecorder:
         said: Transcript,
         timings_ms: Mapping[str, float],
         on_written: Callable[[], object],
+        answers: tuple[Answer, ...] = (),
+        code: Awaitable[FunctionCode] | None = None,
     ) -> None:
         """Record how a cell ended, after its reply; the next cell waits until it is durable.
 
@@ -199,8 +205,11 @@ class CellRecorder:
             said: what clients were told; once the journal has it, it is to be read there.
             timings_ms: duration per step.
             on_written: called then.
+            answers: what its user answered it.
+            code: that ran it, as Lambda says; may come later, cannot fail.
         """
         event = self._finished(record, invocation.request_id, settled, said, timings_ms)
+        event = replace(event, answers=answers)
         stamp = self._stamp(record)
         count, is_cell = invocation.execution_count, invocation.kind == "execute"
 
@@ -209,7 +218,10 @@ class CellRecorder:
             on_written()
             self._tell(FinishedCell.of(record, event, count, number, stamp["time"]), is_cell)
 
-        self._add(record, event, written)
+        async def complete() -> Event:
+            return event if code is None else replace(event, platform=await code)
+
+        self._add(record, event, written, None if code is None else complete)
         granted = self._watch.after(record.kernel_id, event)
         if granted is not None:
             self._add(record, granted)
@@ -232,15 +244,27 @@ class CellRecorder:
         number, count = journal.number or 0, started.execution_count
         self._tell(FinishedCell.of(record, event, count, number, stamp["time"]), started.is_cell)
 
-    def interrupted(self, record: KernelRecord, invocation: Invocation) -> None:
+    def opened_session(self, record: KernelRecord, event: SessionOpened | None) -> None:
+        """Record who started a kernel, unless its journal says that already, or nobody knows."""
+        journal = self.journal(record.kernel_id)
+        if event is not None and journal.number == 0 and not journal.is_waiting:
+            self._add(record, event)
+
+    def forked(self, record: KernelRecord, event: SessionForked) -> None:
+        """Record that another kernel began with the variables of this one."""
+        self._add(record, event)
+
+    def interrupted(self, record: KernelRecord, invocation: Invocation, actor: Actor) -> None:
         """Record that somebody asked to interrupt a cell."""
-        self._add(record, CellInterrupted(request_id=invocation.request_id))
+        self._add(record, CellInterrupted(request_id=invocation.request_id, actor=actor))
 
-    def restarted(self, record: KernelRecord) -> None:
+    def restarted(self, record: KernelRecord, actor: Actor) -> None:
         """Record that a kernel begins again with nothing."""
-        self._add(record, KernelRestarted())
+        self._add(record, KernelRestarted(actor=actor))
 
-    async def closed(self, record: KernelRecord, journal: Journal, reason: str) -> None:
+    async def closed(
+        self, record: KernelRecord, journal: Journal, reason: str, actor: Actor
+    ) -> None:
         """Record that a kernel is no more, and forget it; of one without entries nothing is."""
         is_empty = journal.number == 0 and not journal.is_waiting
         if is_empty and self._gaps.find(record.kernel_id) is None:
@@ -250,7 +274,7 @@ class CellRecorder:
         if gap is not None:
             journal.add(gap, **self._stamp(record))
             self._gaps.close(record.kernel_id)
-        journal.add(SessionClosed(reason=reason), **self._stamp(record))
+        journal.add(SessionClosed(reason=reason, actor=actor), **self._stamp(record))
         await self._flush(journal, record.kernel_id)
         self._unrendered.discard(record.kernel_id)
         self._journals.pop(record.kernel_id, None)
@@ -273,9 +297,10 @@ class CellRecorder:
         record: KernelRecord,
         event: Event,
         on_written: Callable[[int], object] = lambda number: None,
+        complete: Callable[[], Awaitable[Event]] | None = None,
     ) -> None:
         journal = self.journal(record.kernel_id)
-        journal.add(event, **self._stamp(record), on_written=on_written)
+        journal.add(event, **self._stamp(record), on_written=on_written, complete=complete)
         task = asyncio.get_running_loop().create_task(self._flush(journal, record.kernel_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -286,7 +311,7 @@ class CellRecorder:
         async for entry in self.journal(kernel_id).newest_first():
             if isinstance(entry.event, CellStarted):
                 return entry.event
-            if not isinstance(entry.event, CellInterrupted | ContentRemoved):
+            if not isinstance(entry.event, CellInterrupted | SessionForked | ContentRemoved):
                 return None
         return None
 

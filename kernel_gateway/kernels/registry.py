@@ -6,7 +6,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from kernel_gateway.audit.envelopes import Sealer
 from kernel_gateway.audit.keeping import Keeping
@@ -20,7 +19,7 @@ from kernel_gateway.errors import (
     NotFound,
     PreconditionFailed,
 )
-from kernel_gateway.kernels import cut_off, forking, seeds
+from kernel_gateway.kernels import beginning, cut_off, forking, seeds
 from kernel_gateway.kernels.caches import InputHistory, ManifestCache
 from kernel_gateway.kernels.clocks import SYSTEM_CLOCKS, Clocks
 from kernel_gateway.kernels.directory import Directory
@@ -28,19 +27,18 @@ from kernel_gateway.kernels.ended import EndedKernel, EndedKernels
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.lease import ReplicaSettings, clock_s
-from kernel_gateway.kernels.options import FROM, KernelOptions
-from kernel_gateway.kernels.position import Chain
+from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.kernels.record import KernelRecord, RecordStore
 from kernel_gateway.kernels.recorder import CellRecorder
 from kernel_gateway.kernels.replica import Replica
 from kernel_gateway.kernels.services import KernelServices, KernelSettings
 from kernel_gateway.kernels.state import ExecutionState
+from kernel_gateway.messaging.caller import GATEWAY, Actor
 from kernel_gateway.messaging.message import utc_text
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract import names
 from lambda_kernel.contract.keys import Stack
 from lambda_kernel.contract.schema import InvalidField
-from lambda_kernel.contract.scope import Scope
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +130,7 @@ class KernelRegistry:
             settings=settings,
             clocks=clocks,
             pythons=pythons or {},
-            shut_down=lambda kernel_id: registry.shutdown(kernel_id),
+            shut_down=lambda kernel_id, actor: registry.shutdown(kernel_id, actor=actor),
         )
         registry = cls(services, environments)
         await asyncio.gather(dispatcher.open(), services.replica.open())
@@ -165,6 +163,7 @@ class KernelRegistry:
         spec_name: str,
         options: KernelOptions,
         kernel_id: str | None = None,
+        actor: Actor | None = None,
     ) -> LambdaKernel:
         """Return a new kernel, idle, whose record is durable.
 
@@ -173,6 +172,7 @@ class KernelRegistry:
             spec_name: which kernelspec.
             options: what the client chose.
             kernel_id: a lower-case UUID, drawn where None; variables left under it are not seen.
+            actor: who starts it, for the journal.
 
         Raises:
             NotFound: there is no such kernelspec, or no such kernel to fork.
@@ -185,9 +185,9 @@ class KernelRegistry:
         found = None
         if source is not None:
             options = options.inherited(source.options)
-            found = await self._found(source, options)
+            found = await beginning.found(self.services, source, options)
         floor_seq = await self._used_seq(owner, options, kernel_id) if kernel_id is not None else 0
-        return await self.begin(
+        kernel = await self.begin(
             owner,
             spec_name=spec_name,
             options=options,
@@ -195,7 +195,11 @@ class KernelRegistry:
             workdir_name=None if source is None else source.record.workdir_name,
             floor_seq=floor_seq,
             found=found,
+            actor=actor,
         )
+        if source is not None and found is not None:
+            await self._note_fork(source, found, kernel)
+        return kernel
 
     async def begin(
         self,
@@ -208,6 +212,7 @@ class KernelRegistry:
         floor_seq: int = 0,
         found: forking.Found | None = None,
         recorded_seeds: Mapping[str, int] | None = None,
+        actor: Actor | None = None,
     ) -> LambdaKernel:
         """Return a new kernel whose id nobody has used since ``floor_seq``; raises as `start`."""
         environment = self._environments.get(spec_name)
@@ -229,10 +234,11 @@ class KernelRegistry:
             origin=None if found is None else found.origin,
             holder=await self.services.replica.ready(),
             seeds=dict(recorded_seeds),
+            opened_by=actor,
         )
         etag = await self.services.records.create(record)
         if found is not None:
-            await self._hold(record, found)
+            await beginning.hold(self.services, record, found)
             self.services.manifests.put(kernel_id, found.origin.head, found.stored)
         return self._directory.add(record, etag, environment, is_new=True)
 
@@ -313,12 +319,15 @@ class KernelRegistry:
             )
         return kernel
 
-    async def shutdown(self, kernel_id: str, reason: str = "shut down") -> None:
+    async def shutdown(
+        self, kernel_id: str, reason: str = "shut down", actor: Actor = GATEWAY
+    ) -> None:
         """End the kernel and delete its record.
 
         Args:
             kernel_id: which.
             reason: why, as in "it was …"; its clients are told.
+            actor: who asks, for the journal.
 
         Raises:
             NotFound: there is none.
@@ -331,15 +340,15 @@ class KernelRegistry:
         if self._directory.kernels.pop(kernel_id, None) is not None:
             ended = EndedKernel(kernel_id=kernel_id, owner=kernel.owner, reason=reason)
             self.ended.add(ended)
-        await kernel.shutdown(reason)
+        await kernel.shutdown(reason, actor)
 
-    async def restart(self, kernel_id: str) -> None:
+    async def restart(self, kernel_id: str, actor: Actor = GATEWAY) -> None:
         """Restart the kernel: same id, empty namespace (raises NotFound, StorageError)."""
-        await self.get(kernel_id).restart()
+        await self.get(kernel_id).restart(actor=actor)
 
-    async def interrupt(self, kernel_id: str) -> None:
+    async def interrupt(self, kernel_id: str, actor: Actor = GATEWAY) -> None:
         """Interrupt the running cell of the kernel (raises NotFound, StorageError)."""
-        await self.get(kernel_id).interrupt()
+        await self.get(kernel_id).interrupt(actor)
 
     def waiting(self, environment: Environment) -> int:
         """Return how many cells of this environment wait for a free container."""
@@ -373,25 +382,17 @@ class KernelRegistry:
         if kernel_id in self._directory.kernels:
             raise PreconditionFailed(f"kernel {kernel_id} exists")
         await self.services.recorder.check_past(kernel_id, owner)
-        return await self._chain(options.scope_of(owner, kernel_id), kernel_id).highest_seq()
+        chain = beginning.chain_of(self.services, options.scope_of(owner, kernel_id), kernel_id)
+        return await chain.highest_seq()
 
-    async def _found(self, source: LambdaKernel, options: KernelOptions) -> forking.Found:
-        assert options.source is not None  # noqa: S101
-        record = source.record
-        chain = replace(self._chain(source.scope, record.kernel_id), origin=record.origin)
-        return await forking.find(chain, options.source, record.floor_seq)
-
-    async def _hold(self, record: KernelRecord, found: forking.Found) -> None:
-        """Make sure that the commit to begin with has not expired before the record named it."""
-        scope = record.options.scope_of(record.owner, record.kernel_id)
+    async def _note_fork(
+        self, source: LambdaKernel, found: forking.Found, fork: LambdaKernel
+    ) -> None:
         try:
-            await self._chain(scope, found.origin.kernel_id).stored_at(found.origin.head.seq)
-        except NotFound as gone:
-            await self.services.records.delete(record.kernel_id)
-            raise BadRequest(f"{FROM}: the cell has just expired") from gone
-
-    def _chain(self, scope: Scope, kernel_id: str) -> Chain:
-        services = self.services
-        return Chain(
-            store=services.store, bucket=services.stack.state, scope=scope, kernel_id=kernel_id
-        )
+            source = await self.reach(source, takes=True)
+        except GatewayError:
+            # Its journal is that of the gateway which serves it; the fork's own tells of it too.
+            logger.info("a fork is not in the journal of its source", exc_info=True)
+            return
+        event = forking.told(found, fork.kernel_id, fork.record.opened_by)
+        self.services.recorder.forked(source.record, event)

@@ -16,6 +16,7 @@ from kernel_gateway.kernels.clocks import Clocks
 from kernel_gateway.kernels.record import RecordStore
 from kernel_gateway.kernels.recorder import CellRecorder
 from kernel_gateway.kernels.replica import Replica
+from kernel_gateway.messaging.caller import Actor
 from kernel_gateway.messaging.replies import OWN_PYTHON
 from kernel_gateway.objects import ObjectStore
 from lambda_kernel.contract.invocation import Limits
@@ -67,7 +68,7 @@ class KernelServices:
         settings: bounds.
         clocks: the time, and how long something takes.
         probes: what the isolation of each environment's last container was, by environment id.
-        shut_down: ends a kernel by id and forgets it.
+        shut_down: ends a kernel by id, for whoever asks, and forgets it.
         pythons: versions of environments whose Python is not the gateway's, by environment id.
         tasks: requests that are being served, clients that are brought up to date.
         settling: kernels whose past is being settled, by id.
@@ -83,7 +84,7 @@ class KernelServices:
     recorder: CellRecorder
     settings: KernelSettings
     clocks: Clocks
-    shut_down: Callable[[str], Awaitable[None]]
+    shut_down: Callable[[str, Actor], Awaitable[None]]
     probes: dict[str, Probe] = field(default_factory=dict)
     pythons: Mapping[str, str] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from kernel_gateway.audit.answers import Answer, noted
 from kernel_gateway.dispatch.run import Flight
 from kernel_gateway.errors import GatewayError
 from kernel_gateway.kernels.outlet import Outlet, Sink
@@ -29,9 +30,12 @@ class Stdin:
         request: the cell's execute_request.
         sink: the client that sent it; None where it is gone.
         outlet: of the kernel.
+
+    Attributes:
+        answers: what was brought to the cell, for the journal.
     """
 
-    __slots__ = ("_asker", "_is_open", "_number", "_outlet", "_question", "_request")
+    __slots__ = ("_asker", "_is_open", "_number", "_outlet", "_question", "_request", "answers")
 
     def __init__(self, request: InMessage, sink: Sink | None, outlet: Outlet) -> None:
         self._request = request
@@ -40,6 +44,7 @@ class Stdin:
         self._number = 0
         self._question: OutMessage | None = None
         self._is_open = False
+        self.answers: tuple[Answer, ...] = ()
 
     def ask(self, content: dict[str, Any], metadata: Any) -> None:
         """Show the user a question of the cell, in the place of one that is open."""
@@ -86,6 +91,14 @@ class Stdin:
         if len(value) > MAX_ANSWER_CHARACTERS:
             raise BadMessage(f"an answer may have {MAX_ANSWER_CHARACTERS} characters at most")
         self._is_open = False
+        asked = question.content
+        self.answers = noted(
+            self.answers,
+            prompt=str(asked.get("prompt")),
+            is_password=asked.get("password") is not False,
+            value=value,
+            caller=message.caller,
+        )
         return value
 
     async def deliver(self, value: str, flight: Flight, services: KernelServices) -> None:
@@ -96,6 +109,7 @@ class Stdin:
         except GatewayError as problem:
             logger.warning("an answer could not be brought to its cell", exc_info=True)
             if number == self._number:
+                self.answers = self.answers[:-1]
                 self._is_open = True
                 text = f"[gateway] the answer could not be delivered ({problem}): try again\n"
                 self._outlet.publish("stream", {"name": "stderr", "text": text}, self._request)

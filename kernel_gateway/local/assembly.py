@@ -157,6 +157,8 @@ def _service(
             arn=f"arn:aws:lambda:{REGION}:{stack.account_id}:function:{name}",
             timeout_s=runtime.environment.timeout_s,
             environment_id=runtime.environment.id,
+            memory_mb=runtime.environment.memory_mb,
+            code=launcher.code,
         )
         for name, runtime in runtimes.items()
     ]

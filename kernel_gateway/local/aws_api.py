@@ -18,11 +18,13 @@ from tornado.web import Application, RequestHandler, stream_request_body
 
 from kernel_gateway.local import event_stream
 from kernel_gateway.local.aws_root import AwsFront, signed_request
+from kernel_gateway.local.function_configuration import configuration_of
 from kernel_gateway.local.invokes import FunctionError, Invoke
 from kernel_gateway.local.lambda_service import FunctionNotFound, LambdaService, TooManyRequests
 from kernel_gateway.local.runtime_api import BUFFERED_RESPONSE_BYTES
 from kernel_gateway.local.sigv4 import SignatureRefused, verify
 from kernel_gateway.local.sts_front import NoDelayServer, no_log
+from kernel_gateway.local.warm_container import Function
 
 logger = logging.getLogger(__name__)
 
@@ -200,6 +202,29 @@ class InvokeStreamHandler(_LambdaHandler):
             await self.finish(event_stream.invoke_complete(error.type, details))
 
 
+class ConfigurationHandler(_LambdaHandler):
+    """GetFunctionConfiguration: what a function is."""
+
+    async def get(self, function: str) -> None:
+        """Say it of the one version that there is."""
+        try:
+            self._authenticate(b"")
+            found = self._function(_plain_name(unquote(function)))
+        except LambdaError as error:
+            await self._refuse(error)
+            return
+        self.set_header("Content-Type", "application/json")
+        await self.finish(json.dumps(configuration_of(found)))
+
+    def _function(self, name: str) -> Function:
+        qualifier = self.get_query_argument("Qualifier", "$LATEST")
+        found = self._service.function(name)
+        if found is None or qualifier != "$LATEST":
+            text = f"Function not found: {name}:{qualifier}"
+            raise LambdaError(404, "ResourceNotFoundException", text)
+        return found
+
+
 def serve_host(
     service: LambdaService, front: AwsFront, access: LambdaAccess, listener: socket.socket
 ) -> NoDelayServer:
@@ -211,6 +236,11 @@ def serve_host(
             (
                 r"/2021-11-15/functions/([^/]+)/response-streaming-invocations",
                 InvokeStreamHandler,
+                lambda_arguments,
+            ),
+            (
+                r"/2015-03-31/functions/([^/]+)/configuration",
+                ConfigurationHandler,
                 lambda_arguments,
             ),
             front.route("host"),

@@ -111,6 +111,10 @@ class LambdaService:
             raise TooManyRequests(invoke.function_name)
         waiting.append(invoke)
 
+    def function(self, name: str) -> Function | None:
+        """Return the function of this name."""
+        return self._functions.get(name)
+
     def states(self) -> dict[str, str]:
         """Return the state of every container by id."""
         return {name: container.state.value for name, container in self._containers.items()}

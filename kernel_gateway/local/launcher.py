@@ -21,6 +21,7 @@ from kernel_gateway.local.warm_container import Function, Launched
 from lambda_kernel.contract.keys import Stack
 
 MIB = 1024 * 1024
+SHIM = Path(__file__).with_name("container_init.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,11 @@ class ContainerLauncher:
     front: AwsFront
     logs: Path
 
+    @property
+    def code(self) -> Mapping[str, Path]:
+        """The files that stand for a function's deployment package."""
+        return {"bootstrap.py": self.bootstrap, "container_init.py": SHIM}
+
     async def launch(self, function: Function, container_id: str) -> Launched:
         """Return a container whose shim is ready to begin (raises StartError)."""
         log = ContainerLog.open(self.logs / function.name / f"{container_id}.jsonl")
@@ -99,7 +105,7 @@ class ContainerLauncher:
             as_root=os.geteuid() == 0,
             interpreter=runtime.interpreter,
             bootstrap=str(self.bootstrap),
-            shim=str(Path(__file__).with_name("container_init.py")),
+            shim=str(SHIM),
             links=links,
             folders=folders,
             ephemeral_bytes=runtime.environment.ephemeral_mb * MIB,

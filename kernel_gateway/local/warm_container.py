@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Protocol
 
 from kernel_gateway.errors import StartError
@@ -42,12 +43,16 @@ class Function:
         arn: its full name.
         timeout_s: an invoke that runs longer is killed.
         environment_id: the execution environment it stands for.
+        memory_mb: of its containers.
+        code: the files that its containers run, by their name in the package.
     """
 
     name: str
     arn: str
     timeout_s: float
     environment_id: str
+    memory_mb: int = 0
+    code: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

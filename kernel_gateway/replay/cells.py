@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernel_gateway.audit.answers import Answer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
@@ -19,6 +21,7 @@ class Execution:
             in the workspace.
         state: digest of each variable that it made or changed, by name; None = not known.
         duration_s: from start to end, None = not known.
+        answers: what its user answered it.
     """
 
     status: str
@@ -27,6 +30,7 @@ class Execution:
     files: Mapping[str, str | None] = field(default_factory=dict)
     state: Mapping[str, str] | None = None
     duration_s: float | None = None
+    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

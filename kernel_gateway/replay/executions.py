@@ -44,6 +44,7 @@ def execution_of(finished: CellFinished) -> Execution:
         outputs=tuple(shown_outputs(finished.outputs.messages, None)),
         files={change.path: change.digest for change in changes},
         duration_s=None if run_ms is None else run_ms / 1000,
+        answers=finished.answers,
     )
 
 

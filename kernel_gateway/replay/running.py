@@ -7,9 +7,11 @@ import functools
 import logging
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernel_gateway.audit.answers import Answer
 from kernel_gateway.audit.chain import CellFinished, CellStarted
 from kernel_gateway.audit.facts import DerivedFrom
 from kernel_gateway.errors import BadRequest, NotFound
@@ -20,7 +22,8 @@ from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.options import KernelOptions, ReplayOptions
 from kernel_gateway.kernels.registry import KernelRegistry
-from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.caller import Actor, Caller
+from kernel_gateway.replay.answering import RecordedAnswers, why_unanswered
 from kernel_gateway.replay.cells import CellPair, Execution
 from kernel_gateway.replay.executions import Recorded, execution_of, with_state
 from kernel_gateway.replay.pins import RecordedStates, Unavailable, VersionedFiles
@@ -139,7 +142,8 @@ class Replay:
     async def end(self, kernel: LambdaKernel) -> None:
         """End a kernel; its journal stays."""
         try:
-            await self.registry.shutdown(kernel.kernel_id, REASON)
+            actor = Actor(door="replay", caller=self.caller)
+            await self.registry.shutdown(kernel.kernel_id, REASON, actor)
         except NotFound:
             logger.info("a replay's kernel has ended already")
 
@@ -171,7 +175,11 @@ class Replay:
         )
 
     async def execute(
-        self, kernel: LambdaKernel, content: dict[str, Any], metadata: dict[str, Any]
+        self,
+        kernel: LambdaKernel,
+        content: dict[str, Any],
+        metadata: dict[str, Any],
+        answers: Sequence[Answer] = (),
     ) -> tuple[CellFinished | None, str]:
         """Run code, and return its end as the journal has it, or why there is none.
 
@@ -179,12 +187,18 @@ class Replay:
             StorageError: S3 does not answer.
         """
         async with self._running:
-            running = RunningCell.begin(kernel, content, caller=self.caller, metadata=metadata)
+            running = RunningCell.begin(
+                kernel,
+                content,
+                caller=self.caller,
+                metadata=metadata,
+                answer=RecordedAnswers.of(answers),
+            )
             try:
                 while not running.ended:
                     await running.news()
             finally:
-                await running.cancel()
+                await running.cancel("replay")
         if running.refusal is not None:
             return None, f"unavailable: it did not start: {running.refusal}"
         await kernel.journal.flush()
@@ -205,12 +219,13 @@ class Replay:
         started = cell.started
         content = {name: started.content[name] for name in CONTENT if name in started.content}
         kernel.continue_at(started.execution_count - 1)
-        finished, reason = await self.execute(kernel, content, started.metadata)
+        answers = () if recorded is None else recorded.answers
+        finished, reason = await self.execute(kernel, content, started.metadata, answers)
         if finished is None:
             return None, reason
         found = await asyncio.to_thread(execution_of, finished)
         if found.ename == NO_STDIN and (recorded is None or recorded.ename != NO_STDIN):
-            return None, "not-replayable: it asks its user, and answers are not recorded"
+            return None, why_unanswered(answers)
         services = self.registry.services
         replay = kernel.options.replay
         replayed = Recorded(

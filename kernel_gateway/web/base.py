@@ -18,6 +18,8 @@ from kernel_gateway.errors import Forbidden, GatewayError, HeldElsewhere, NotFou
 from kernel_gateway.kernels.identity import Identity, may_execute, may_see
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.registry import KernelRegistry
+from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.web.callers import caller_of
 from kernel_gateway.web.forwarding import Forwarder
 
 logger = logging.getLogger(__name__)
@@ -125,6 +127,11 @@ class GatewayHandler(JsonErrors, APIHandler):
         """Who is calling, as the token says."""
         found: Identity = self.current_user.identity
         return found
+
+    @property
+    def caller(self) -> Caller:
+        """Who is calling, as the journal names it."""
+        return caller_of(self.identity, "rest", self.request.headers)
 
     @property
     def registry(self) -> KernelRegistry:

@@ -17,7 +17,6 @@ from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.messaging.idempotency import Idempotency
 from kernel_gateway.messaging.message import OutMessage
 from kernel_gateway.web.base import GatewayHandler, endpoint
-from kernel_gateway.web.callers import caller_of
 from kernel_gateway.web.execute_request import KEY_HEADER, ExecuteBody
 
 logger = logging.getLogger(__name__)
@@ -112,9 +111,8 @@ class ExecuteHandler(GatewayHandler):
     def _begun(
         self, kernel: LambdaKernel, body: ExecuteBody, asked: Idempotency | None
     ) -> Execution:
-        caller = caller_of(self.identity, "rest", self.request.headers)
         return Execution.begin(
-            kernel, body.content, timeout_s=body.timeout_s, caller=caller, idempotency=asked
+            kernel, body.content, timeout_s=body.timeout_s, caller=self.caller, idempotency=asked
         )
 
     async def _answer(self, execution: Execution) -> None:

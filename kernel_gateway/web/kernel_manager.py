@@ -19,6 +19,7 @@ from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.options import KernelOptions
 from kernel_gateway.kernels.registry import KernelRegistry
+from kernel_gateway.messaging.caller import Actor
 from kernel_gateway.messaging.message import utc_text
 from kernel_gateway.web.culling import SteadyCulling
 from kernel_gateway.web.kernelspecs import DEFAULT_NAME, LambdaKernelSpecManager
@@ -26,6 +27,8 @@ from kernel_gateway.web.kernelspecs import DEFAULT_NAME, LambdaKernelSpecManager
 logger = logging.getLogger(__name__)
 
 KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
+SERVER = Actor(door="jupyter_server")
+"""Whose handlers name nobody."""
 
 
 class LambdaKernelManager(SteadyCulling):
@@ -69,6 +72,7 @@ class LambdaKernelManager(SteadyCulling):
         kernel_name: str | None = None,
         kernel_id: str | None = None,
         options: KernelOptions | None = None,
+        actor: Actor = SERVER,
     ) -> str:
         """Start a kernel and return its id; where ``kernel_id`` exists, that is the kernel.
 
@@ -77,6 +81,7 @@ class LambdaKernelManager(SteadyCulling):
             kernel_name: a kernelspec or an alias, None for the default.
             kernel_id: the client's choice, None for a new one.
             options: workspace and what else the client chose.
+            actor: who starts it, for the journal.
 
         Raises:
             NotFound: there is no such kernelspec.
@@ -95,7 +100,7 @@ class LambdaKernelManager(SteadyCulling):
             raise NotFound(f"Kernel spec not found: {name}; there are {there}") from None
         try:
             kernel = await self.registry.start(
-                owner, spec_name=spec_name, options=options, kernel_id=kernel_id
+                owner, spec_name=spec_name, options=options, kernel_id=kernel_id, actor=actor
             )
         except GatewayError as problem:
             self._emit("start", None, spec_name, problem)
@@ -107,26 +112,33 @@ class LambdaKernelManager(SteadyCulling):
     _async_start_kernel = start_kernel  # type: ignore[assignment]
 
     async def shutdown_kernel(  # type: ignore[override]
-        self, kernel_id: str, now: bool = False, restart: bool = False
+        self,
+        kernel_id: str,
+        now: bool = False,
+        restart: bool = False,
+        actor: Actor = SERVER,
     ) -> None:
-        """End the kernel (raises HTTPError 404)."""
+        """End the kernel, for ``actor`` (raises HTTPError 404)."""
         kernel = self.get_kernel(kernel_id)
-        await self._end(kernel, self.registry.shutdown(kernel_id))
+        await self._end(kernel, self.registry.shutdown(kernel_id, actor=actor))
 
     _async_shutdown_kernel = shutdown_kernel  # type: ignore[assignment]
 
     async def restart_kernel(  # type: ignore[override]
-        self, kernel_id: str, now: bool = False
+        self, kernel_id: str, now: bool = False, actor: Actor = SERVER
     ) -> None:
         """Restart the kernel: same id, empty namespace (raises HTTPError 404)."""
-        await self._act("restart", self.get_kernel(kernel_id), self.registry.restart(kernel_id))
+        kernel = self.get_kernel(kernel_id)
+        await self._act("restart", kernel, self.registry.restart(kernel_id, actor))
 
     _async_restart_kernel = restart_kernel
 
-    async def interrupt_kernel(self, kernel_id: str) -> None:  # type: ignore[override]
+    async def interrupt_kernel(  # type: ignore[override]
+        self, kernel_id: str, actor: Actor = SERVER
+    ) -> None:
         """Interrupt the running cell (raises HTTPError 404)."""
         kernel = self.get_kernel(kernel_id)
-        await self._act("interrupt", kernel, self.registry.interrupt(kernel_id))
+        await self._act("interrupt", kernel, self.registry.interrupt(kernel_id, actor))
 
     async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]
         """Leave the kernels as they are: their records outlive this gateway."""
@@ -180,7 +192,8 @@ class LambdaKernelManager(SteadyCulling):
                 "an idle kernel is culled", extra={"kernel_id": kernel_id, "idle_s": idle_s}
             )
             reason = f"culled: nobody used it for {idle_s} s"
-            await self._end(kernel, self.registry.shutdown(kernel_id, reason))
+            shutdown = self.registry.shutdown(kernel_id, reason, Actor(door="culler"))
+            await self._end(kernel, shutdown)
 
     async def cull_kernels(self) -> None:
         """End every kernel that was idle for too long."""

@@ -11,6 +11,7 @@ from kernel_gateway.errors import BadRequest, NotFound, StorageError
 from kernel_gateway.kernels.identity import may_see
 from kernel_gateway.kernels.kernel import LambdaKernel
 from kernel_gateway.kernels.options import ENV_NAMES, KernelOptions
+from kernel_gateway.messaging.caller import Actor
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from kernel_gateway.web.forwarding import was_forwarded
 from kernel_gateway.web.kernel_manager import LambdaKernelManager, kernel_model
@@ -82,7 +83,10 @@ class KernelsHandler(KernelsAPIHandler):
                 await self.registry.find(kernel_id)
             return self.own_kernel(kernel_id).kernel_id
         return await self.manager.start_kernel(
-            owner=self.identity.as_owner, kernel_name=_text(body, "name"), options=options
+            owner=self.identity.as_owner,
+            kernel_name=_text(body, "name"),
+            options=options,
+            actor=Actor.of(self.caller),
         )
 
 
@@ -103,7 +107,7 @@ class KernelHandler(KernelsAPIHandler):
     async def delete(self, kernel_id: str) -> None:
         """End it; an admin may end anybody's."""
         self.visible_kernel(kernel_id)
-        await self.manager.shutdown_kernel(kernel_id)
+        await self.manager.shutdown_kernel(kernel_id, actor=Actor.of(self.caller))
         self.set_status(204)
         self.finish()
 
@@ -116,11 +120,11 @@ class KernelActionHandler(KernelsAPIHandler):
         """Interrupt or restart it."""
         self.own_kernel(kernel_id)
         if action == "interrupt":
-            await self.manager.interrupt_kernel(kernel_id)
+            await self.manager.interrupt_kernel(kernel_id, Actor.of(self.caller))
             self.set_status(204)
             self.finish()
         else:
-            await self.manager.restart_kernel(kernel_id)
+            await self.manager.restart_kernel(kernel_id, actor=Actor.of(self.caller))
             self.finish(json.dumps(self.manager.kernel_model(kernel_id)))
 
 

@@ -28,7 +28,6 @@ from kernel_gateway.replay.rules import Rules
 from kernel_gateway.replay.running import Replay
 from kernel_gateway.replay.wire import ReplayBody, pair_to_dict
 from kernel_gateway.web.base import endpoint
-from kernel_gateway.web.callers import caller_of
 from kernel_gateway.web.execute_api import EVENT_STREAM, HEARTBEAT, HEARTBEAT_S
 from kernel_gateway.web.replay_notes import note_of_origin, notes_of
 from kernel_gateway.web.trail_api import JournalHandler
@@ -98,7 +97,7 @@ class ReplaysHandler(JournalHandler):
             source=source,
             request=request,
             replayer=replayer,
-            caller=caller_of(self.identity, "rest", self.request.headers),
+            caller=self.caller,
             readable=readable,
         )
 

@@ -11,6 +11,7 @@ from tornado import web
 from kernel_gateway.errors import BadRequest, HeldElsewhere, NotFound
 from kernel_gateway.kernels.identity import may_execute, may_see
 from kernel_gateway.kernels.options import KernelOptions
+from kernel_gateway.messaging.caller import Actor
 from kernel_gateway.web.base import GatewayHandler, endpoint
 from kernel_gateway.web.kernel_manager import LambdaKernelManager, kernel_model
 from kernel_gateway.web.sessions import NotebookSession, NotebookSessions
@@ -74,7 +75,10 @@ class SessionsAPIHandler(GatewayHandler):
             raise BadRequest("kernel.env: must be an object")
         options, _ = KernelOptions.from_env(env)
         return await self.manager.start_kernel(
-            owner=self.identity.as_owner, kernel_name=name or None, options=options
+            owner=self.identity.as_owner,
+            kernel_name=name or None,
+            options=options,
+            actor=Actor.of(self.caller),
         )
 
 
@@ -142,7 +146,7 @@ class SessionHandler(SessionsAPIHandler):
             changes["kernel_id"] = await self.chosen_kernel(kernel)
         after = self.sessions.update(session_id, **changes)
         if not self.sessions.uses(before.kernel_id) and before.kernel_id in self.manager:
-            await self.manager.shutdown_kernel(before.kernel_id)
+            await self.manager.shutdown_kernel(before.kernel_id, actor=Actor.of(self.caller))
         self.finish(json.dumps(self.model(after)))
 
     @endpoint
@@ -151,7 +155,7 @@ class SessionHandler(SessionsAPIHandler):
         session = self.visible_session(session_id)
         try:
             self.visible_kernel(session.kernel_id)
-            await self.manager.shutdown_kernel(session.kernel_id)
+            await self.manager.shutdown_kernel(session.kernel_id, actor=Actor.of(self.caller))
         except HeldElsewhere as elsewhere:
             await self.forwarder.delete(self, elsewhere, session.kernel_id)
         except (NotFound, web.HTTPError) as problem:

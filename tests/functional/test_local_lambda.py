@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import uuid
@@ -245,15 +246,29 @@ def test_a_function_is_found_by_its_arn(lambda_client: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["aws_access_key_id", "aws_secret_access_key"])
-def test_a_wrong_key_cannot_invoke(deployment: Deployment, wrong: str) -> None:
+def test_a_wrong_key_can_neither_invoke_nor_look(deployment: Deployment, wrong: str) -> None:
     arguments = {**deployment.client_arguments("lambda"), wrong: "AKIAWRONGWRONGWRONG1"}
     client = aws_client("lambda", **arguments)
 
-    with pytest.raises(ClientError) as refused:
+    with pytest.raises(ClientError) as cannot_invoke:
         client.invoke(FunctionName=DEFAULT, Payload=b"{}")
+    with pytest.raises(ClientError) as cannot_look:
+        client.get_function_configuration(FunctionName=DEFAULT)
 
-    assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+    for refused in (cannot_invoke, cannot_look):
+        assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
     client.close()
+
+
+def test_a_function_says_what_its_containers_run(lambda_client: Any) -> None:
+    for name in (DEFAULT, f"arn:aws:lambda:us-east-1:000000000000:function:{DEFAULT}"):
+        found = lambda_client.get_function_configuration(FunctionName=name, Qualifier="$LATEST")
+        assert found["FunctionName"] == DEFAULT
+        assert found["FunctionArn"].endswith(f":function:{DEFAULT}")
+        assert len(base64.b64decode(found["CodeSha256"])) == 32
+        assert (found["Version"], found["PackageType"]) == ("$LATEST", "Zip")
+    with pytest.raises(lambda_client.exceptions.ResourceNotFoundException):
+        lambda_client.get_function_configuration(FunctionName="lkg-env-missing")
 
 
 def test_awss_own_runtime_client_runs_against_the_service(lambda_client: Any) -> None:

@@ -128,7 +128,7 @@ def test_a_value_reaches_the_records_by_no_way_that_a_cell_says_something(
         "class Stuck:\n    def __reduce__(self): raise ValueError(token)\n"
         "lost = Stuck(); token",
         user_expressions={"a": "token", "b": "1/0 if token else 1", "c": "{token: token}"},
-        answers=("typed-by-the-user", "typed-by-the-user"),
+        answers=("typed-as-a-password", "typed-by-the-user"),
     )
     agent.execute("raise type(os.environ['CONN_gh_TOKEN'], (Exception,), {})(token)")
     # Where a cell is stopped while it holds back what may be the beginning of a value.
@@ -140,11 +140,11 @@ def test_a_value_reaches_the_records_by_no_way_that_a_cell_says_something(
         for cell in trail.json()["cells"]
         for entry in cell["metadata"]["lambda_kernel"]["audit"]["entries"]
     ]
-    # Two of each cell, and one that connectors can be read from the first on.
-    assert len(entries) == 7
+    # Who opened it, two of each cell, and one that connectors can be read from the first on.
+    assert len(entries) == 8
     assert sum(text.count(LABEL) for text in entries) >= 8
     assert VALUE not in trail.text
-    assert not any(VALUE in text or "typed-by-the-user" in text for text in entries)
+    assert not any(VALUE in text or "typed-as-a-password" in text for text in entries)
     with shared.owners_client("s3") as s3:
         assert objects_with(VALUE, s3) == []
 

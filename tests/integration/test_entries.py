@@ -73,7 +73,7 @@ def test_a_fork_goes_on_with_the_numbers_of_its_source(gateway: Gateway) -> None
     code = "random.random(), np.random.random(), np.random.default_rng().random()"
 
     assert fork.execute(code).result == source.execute(code).result
-    assert events_of(gateway, fork.kernel_id)[0]["gateway"]["seeds"] == {}
+    assert events_of(gateway, fork.kernel_id)[1]["gateway"]["seeds"] == {}
     source.close()
     fork.close()
 
@@ -88,7 +88,7 @@ def test_an_entry_says_where_a_cell_ran_with_what_and_as_whom(gateway: Gateway) 
     client.execute("open('in.txt').read()")
     client.close()
 
-    start, end, start_2, end_2 = events_of(gateway, client.kernel_id)
+    _, start, end, start_2, end_2 = events_of(gateway, client.kernel_id)
 
     assert start["gateway"]["caller"]["user_agent"].startswith("Python/")
     assert start["gateway"]["gateway_version"]

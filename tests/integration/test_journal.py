@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_gateway.audit.chain import CellFinished, CellStarted, incomplete, verified
+from kernel_gateway.audit.chain import CellFinished, CellStarted, verified
+from kernel_gateway.audit.grouping import incomplete
 from lambda_kernel.contract.keys import journal_key
 from tests.integration.driver import COMMAND, Execution, Gateway, NotebookClient, a_gateway
 from tests.integration.storage_tap import Trap, tapped_storage

@@ -192,7 +192,7 @@ class FakeFunction:
             }
             name = control.input_name(number)
             while (answer := told(self.store, invocation, name)) is None:
-                if self.release.is_set():
+                if self.release.is_set() or order_of(self.store, invocation):
                     return
                 await asyncio.sleep(0)
             place = control.control_key(invocation.request_id, name)

@@ -15,14 +15,15 @@ from kernel_gateway.audit.chain import (
     Entry,
     KernelRestarted,
     SessionClosed,
-    incomplete,
     verified,
 )
 from kernel_gateway.audit.envelopes import PAYLOAD_TYPE, Envelope
+from kernel_gateway.audit.grouping import incomplete
 from kernel_gateway.audit.journal import Journal, JournalConflict
 from kernel_gateway.errors import StorageError
 from kernel_gateway.kernels.missed import Replay
 from kernel_gateway.kernels.past import past_cells
+from kernel_gateway.messaging.caller import GATEWAY
 from kernel_gateway.objects import MemoryObjectStore
 from lambda_kernel.contract.keys import audit_blob_key
 
@@ -268,7 +269,7 @@ async def test_restarts_interrupts_and_the_end_are_recorded(world: World) -> Non
         "KernelRestarted", "SessionClosed",
     ]  # fmt: skip
     assert [entry.epoch for entry in entries] == [0] * 5 + [1] * 2
-    assert entries[-1].event == SessionClosed(reason="shut down")
+    assert entries[-1].event == SessionClosed(reason="shut down", actor=GATEWAY)
 
 
 @pytest.mark.parametrize("moment", ["before the start", "before the end", "after the end"])
@@ -473,3 +474,24 @@ async def test_a_kernel_id_that_is_used_again_goes_on_with_its_journal(world: Wo
         "KernelRestarted", "CellStarted", "CellFinished", "SessionClosed",
         "CellStarted", "CellFinished",
     ]  # fmt: skip
+
+
+async def test_a_cell_that_waited_says_for_how_long(world: World) -> None:
+    client = await world.client()
+    running = client.execute("wait")
+    waiting = client.execute("print x")
+    await world.function.began.wait()
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + 0.05
+    while loop.time() < until_s:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    world.function.release.set()
+    await client.done(running)
+    await client.done(waiting)
+    await world.quiet()
+
+    events = [entry.event for entry in journal_of(world, client.kernel)]
+
+    queued = [e.gateway.queued_ms for e in events if isinstance(e, CellStarted) and e.gateway]
+    assert queued[1] is not None
+    assert queued[1] >= 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -9,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from kernel_gateway.audit.chain import CellStarted, SessionClosed
+from kernel_gateway.audit.answers import Answer
+from kernel_gateway.audit.chain import CellInterrupted, CellStarted, SessionClosed
 from kernel_gateway.errors import BadRequest, Conflict, HeldElsewhere, NotFound
 from kernel_gateway.kernels.identity import Identity
 from kernel_gateway.kernels.lease import ReplicaSettings
-from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.caller import Actor, Caller
 from kernel_gateway.messaging.message import InMessage
 from kernel_gateway.replay.cells import CellPair
 from kernel_gateway.replay.recorded import JournalSource, read
@@ -461,3 +463,55 @@ async def test_a_replay_of_another_gateway_that_lives_is_left_alone(world: World
 def _request(code: str, metadata: dict[str, Any]) -> InMessage:
     header = {"msg_id": code, "msg_type": "execute_request", "session": "s"}
     return InMessage(header=header, metadata=metadata, content={"code": code})
+
+
+async def answered(client: Client, code: str, *answers: str) -> None:
+    """Run a cell that asks."""
+    cell = client.execute(code, allow_stdin=True)
+    for number, value in enumerate(answers, 1):
+        while len([m for m in client.messages if m.msg_type == "input_request"]) < number:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        client.send("input_reply", channel="stdin", value=value)
+    await client.done(cell)
+    client.messages.clear()
+
+
+@pytest.mark.parametrize("mode", ["sequential", "pinned"])
+async def test_a_cell_that_asked_gets_the_recorded_answers(world: World, mode: str) -> None:
+    client = await world.client()
+    await answered(client, "ask one two", "first", "second")
+    await answered(client, "ask three", "third")
+
+    _, pairs = await a_replay(world, client, mode=mode)
+
+    assert [pair.reason for pair in pairs] == ["", ""]
+    for pair in pairs:
+        assert pair.recorded is not None
+        assert pair.replayed is not None
+        assert pair.replayed.outputs == pair.recorded.outputs
+        assert [each.value for each in pair.replayed.answers] == [
+            each.value for each in pair.recorded.answers
+        ]
+
+
+async def test_a_cell_that_asks_more_often_than_recorded_is_interrupted(world: World) -> None:
+    client = await world.client()
+    await answered(client, "ask one two", "first", "second")
+    replay = await prepared(world, client)
+    # As if the code asked again for another reason than its source.
+    (cell,) = replay.trail.cells
+    kernel = await replay.start(cell, None)
+
+    finished, reason = await replay.execute(
+        kernel, {"code": "ask one two"}, {}, [Answer(prompt="one", value="first")]
+    )
+
+    assert (finished is not None, reason) == (True, "")
+    (interrupted,) = [
+        entry.event
+        async for entry in kernel.journal.newest_first()
+        if isinstance(entry.event, CellInterrupted)
+    ]
+    assert interrupted.actor == Actor(door="replay", caller=replay.caller)
+    await replay.end(kernel)
+    await replay.clean_up()

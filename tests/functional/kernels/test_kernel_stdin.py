@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kernel_gateway.audit.chain import CellFinished
 from kernel_gateway.messaging.message import InMessage
 from lambda_kernel.contract import control
 
 if TYPE_CHECKING:
+    from kernel_gateway.audit.answers import Answer
     from kernel_gateway.messaging.message import OutMessage
     from tests.functional.kernels.conftest import Client, World
 
@@ -193,3 +195,43 @@ async def test_an_answer_that_storage_does_not_take_is_asked_for_again(world: Wo
     notice, text = printed(await client.done(cell))
     assert "could not be delivered" in notice
     assert text == "right\n"
+
+
+async def recorded_answers(world: World, client: Client) -> tuple[Answer, ...]:
+    """Return the answers in the entry about the end of the last cell."""
+    await world.quiet()
+    number = await client.kernel.journal.open()
+    event = (await client.kernel.journal.entry(number)).event
+    assert isinstance(event, CellFinished)
+    return event.answers
+
+
+async def test_the_journal_has_what_was_answered_but_no_password(world: World) -> None:
+    client = await world.client()
+    cell = client.execute("ask one pw two", allow_stdin=True)
+    for prompt, value in (("one", "1"), ("pw", "secret"), ("two", "x" * 65536)):
+        await asked(client, prompt)
+        reply(client, value=value)
+    await client.done(cell)
+
+    found = await recorded_answers(world, client)
+
+    assert [(each.prompt, each.value, each.left_out) for each in found] == [
+        ("one", "1", None), ("pw", None, "password"), ("two", None, "too long"),
+    ]  # fmt: skip
+    assert "secret" not in repr(found)
+
+
+async def test_an_answer_that_could_not_be_delivered_is_recorded_once(world: World) -> None:
+    client = await world.client()
+    cell = client.execute("ask one", allow_stdin=True)
+    await asked(client, "one")
+    world.store.failing_puts.add("lkg-overflow")
+    reply(client, value="lost")
+    while len(questions(client)) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    world.store.failing_puts.clear()
+    reply(client, value="right")
+    await client.done(cell)
+
+    assert [each.value for each in await recorded_answers(world, client)] == ["right"]

@@ -15,6 +15,7 @@ from kernel_gateway.config import Deployment
 from kernel_gateway.dispatch.lambda_invoker import LambdaInvoker, completed
 from kernel_gateway.errors import (
     InvokeBroken,
+    InvokeError,
     InvokeNotSent,
     InvokeRefused,
     InvokeThrottled,
@@ -200,3 +201,33 @@ def test_the_end_of_an_invocation_is_read() -> None:
     died = completed({"ErrorCode": "Runtime.ExitError", "ErrorDetails": "signal: killed"})
     assert type(died) is InvokeBroken
     assert "signal: killed" in str(died)
+
+
+async def test_it_says_which_version_executes_and_asks_for_the_code_of_just_that_one() -> None:
+    head = HEAD.replace(b"\r\n\r\n", b"\r\nX-Amz-Executed-Version: 7\r\n\r\n")
+    versions: list[str] = []
+    async with lambda_api(saying(head, COMPLETE)) as (invoker, _):
+        stream = invoker.invoke("f", b"{}", timeout_s=5.0, on_version=versions.append)
+        async with aclosing(stream) as chunks:
+            assert [chunk async for chunk in chunks] == [b""]
+    assert versions == ["7"]
+
+    body = b'{"FunctionArn": "arn", "CodeSha256": "c2hh", "PackageType": "Image", "Version": "7"}'
+    head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    async with lambda_api(saying(head, body)) as (invoker, fake):
+        code = await invoker.code_of("f", "7", asked="now")
+    assert b"/2015-03-31/functions/f/configuration?Qualifier=7 " in fake.requests[0]
+    assert (code.version, code.code_sha256, code.package_type) == ("7", "c2hh", "Image")
+    assert (code.arn, code.asked, code.problem) == ("arn", "now", None)
+
+
+@pytest.mark.parametrize(
+    "answer", [refusing(403, "AccessDeniedException"), saying()], ids=["403", "hung up"]
+)
+async def test_lambda_that_does_not_say_which_code_it_runs_is_an_error_of_ours(
+    answer: Answer,
+) -> None:
+    async with lambda_api(answer) as (invoker, fake):
+        with pytest.raises(InvokeError):
+            await invoker.code_of("f", "7", asked="now")
+    assert len(fake.requests) == 1

@@ -14,6 +14,9 @@ from traitlets.config import Config
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
+from kernel_gateway.audit.chain import SessionClosed
+from kernel_gateway.audit.events import SessionOpened
+from kernel_gateway.messaging.caller import Actor
 from tests.functional.conftest import wait_until
 from tests.functional.web.server import WebGateway, a_web_gateway, execute_request, request
 
@@ -51,6 +54,18 @@ async def test_culling_is_told_to_who_is_connected_and_to_the_owner_who_asks_lat
         assert shown(await until_closed(socket)) == ["dead"]
         assert socket.close_code == 1000
         assert "the kernel was culled: nobody used it for 7200 s" in str(socket.close_reason)
+    journal = culling.registry.services.recorder.opened(kernel_id)
+    opened, closed = [(await journal.entry(number)).event for number in (1, 2)]
+    assert isinstance(opened, SessionOpened)
+    assert opened.actor.caller is not None
+    assert (opened.actor.caller.user, opened.actor.caller.agent) == ("u1", "a1")
+    assert isinstance(closed, SessionClosed)
+    assert closed.actor == Actor(door="culler")
+    # Its owner may read that, though no cell ran.
+    trail = f"/api/kernels/{kernel_id}/trail.ipynb"
+    assert [(await culling.rest("GET", trail, token=t)).status for t in ("u1-a1", "u10")] == [
+        200, 404,
+    ]  # fmt: skip
     path = f"/api/kernels/{kernel_id}"
     for token in ("u1-a1", "u1", "root"):
         gone = await culling.rest("GET", path, token=token)

@@ -60,7 +60,7 @@ async def test_an_admin_removes_what_a_cell_said(
         assert "was removed" in cells[0]["outputs"][0]["text"]
         assert "other words" in cells[1]["outputs"][0]["text"]
         await gateway.rest("POST", f"/api/kernels/{kernel_id}/execute", body={"code": "more"})
-        blob = await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail/blobs/2")
+        blob = await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail/blobs/3")
         assert blob.status == 404
 
 
@@ -71,7 +71,7 @@ async def test_nobody_else_does(gateway: WebGateway, token: str, status: int) ->
     answer = await gateway.rest("POST", path(kernel_id), token=token, body={"reason": "mine"})
 
     assert answer.status == status
-    assert (await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail/blobs/2")).status == 200
+    assert (await gateway.rest("GET", f"/api/kernels/{kernel_id}/trail/blobs/3")).status == 200
 
 
 @pytest.mark.parametrize(

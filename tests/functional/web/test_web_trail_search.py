@@ -87,7 +87,7 @@ async def test_a_hit_says_what_an_auditor_needs_to_go_on(gateway: WebGateway) ->
 
     (cell,) = answer.json["cells"]
     assert cell | {"started": "", "finished": ""} == {
-        "kernel_id": kernel_id, "entry": 1, "end_entry": 2, "kind": "cell", "execution_count": 1,
+        "kernel_id": kernel_id, "entry": 2, "end_entry": 3, "kind": "cell", "execution_count": 1,
         "started": "", "finished": "", "status": "ok", "failure": None, "user": "u1",
         "agent": "a1", "caller": {"user": "u1", "agent": "a1"}, "workspace": "default",
         "environment": "default", "files": 0, "matched": ["source"],
@@ -161,7 +161,7 @@ async def test_only_an_admin_rebuilds_the_index(gateway: WebGateway) -> None:
 
     said = await asyncio.to_thread(reindex, gateway.endpoint("root"))
 
-    assert said == "indexed 2 entries of 1 journals"
+    assert said == "indexed 3 entries of 1 journals"
 
 
 async def test_the_command_shows_a_table_that_a_terminal_can_take(gateway: WebGateway) -> None:
@@ -172,7 +172,7 @@ async def test_the_command_shows_a_table_that_a_terminal_can_take(gateway: WebGa
 
     heading, line, *_, command = text.splitlines()
     assert heading.split() == ["STARTED", "KERNEL", "CELL", "ENTRY", "STATUS", "WHO", "MATCHED"]
-    assert line.split()[1:6] == [kernel_id, "[1]", "1", "ok", "u1/a1"]
+    assert line.split()[1:6] == [kernel_id, "[1]", "2", "ok", "u1/a1"]
     assert command.strip() == f"kernel-gateway trail export {kernel_id}"
 
 

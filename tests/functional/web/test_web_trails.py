@@ -43,7 +43,7 @@ def starts(trail: Any) -> list[Any]:
 @pytest.mark.parametrize(("token", "status"), CALLERS)
 @pytest.mark.parametrize("has_ended", [False, True])
 @pytest.mark.parametrize(
-    "what", ["trail.ipynb", "trail.intoto.jsonl", "trail/head", "trail/blobs/2"]
+    "what", ["trail.ipynb", "trail.intoto.jsonl", "trail/head", "trail/blobs/3"]
 )
 async def test_only_the_owner_and_admins_see_a_trail(
     gateway: WebGateway, token: str, status: int, has_ended: bool, what: str
@@ -193,7 +193,7 @@ async def test_a_trail_is_exported_with_blobs_and_compared(
     # This gateway has no key.
     assert report.exit_code == UNPROVEN
     assert "not signed" in shown(report)
-    assert report.head_number == 4
+    assert report.head_number == 5
     await asyncio.to_thread(blob.write_text, "other")
     assert [problem.kind for problem in verified_file(output, trail_in(output), {}).problems] == [
         "blob-changed"
@@ -214,7 +214,7 @@ async def test_a_blob_that_was_never_stored_hinders_no_export_and_is_named(
 
     assert "1 blobs" in said
     assert "content-missing: 1 blobs that entries name are not stored" in said
-    assert f"content-missing: cell 2 of the file: {policy}, which entry 1 names" in text
+    assert f"content-missing: cell 2 of the file: {policy}, which entry 2 names" in text
     assert "TAMPERED" not in text
 
 

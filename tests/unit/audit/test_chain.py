@@ -23,11 +23,11 @@ from kernel_gateway.audit.chain import (
     RecordedMessage,
     SessionClosed,
     digest_of,
-    incomplete,
     messages_from_bytes,
     messages_to_bytes,
     verified,
 )
+from kernel_gateway.audit.grouping import incomplete
 from lambda_kernel.contract.invocation import Head
 from lambda_kernel.contract.schema import InvalidField
 

@@ -15,7 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_gateway.audit.chain import CellFinished, CellStarted, Outputs, RecordedMessage
+from kernel_gateway.audit.answers import Answer
+from kernel_gateway.audit.chain import (
+    CellFinished,
+    CellStarted,
+    Outputs,
+    RecordedMessage,
+    SessionClosed,
+)
 from kernel_gateway.audit.facts import (
     Credentials,
     HandlerFacts,
@@ -34,12 +41,13 @@ from kernel_gateway.audit.notebook_reading import read_trail
 from kernel_gateway.audit.options import AuditOptions
 from kernel_gateway.audit.redaction import TOO_LONG, Redactor
 from kernel_gateway.audit.references import BlobShelf
+from kernel_gateway.audit.stored_outputs import prepared, said_in
 from kernel_gateway.audit.trail import statements
 from kernel_gateway.audit.trail_index import TrailIndex
 from kernel_gateway.audit.trail_query import TrailQuery
 from kernel_gateway.audit.verifying import OK, verify
 from kernel_gateway.errors import ConfigError
-from kernel_gateway.messaging.caller import Caller
+from kernel_gateway.messaging.caller import Actor, Caller
 from kernel_gateway.messaging.idempotency import Idempotency
 from kernel_gateway.objects import MemoryObjectStore
 from lambda_kernel.contract.commit import CommittedFile
@@ -383,3 +391,29 @@ async def test_neither_the_index_nor_statements_hold_what_patterns_match(tmp_pat
             for body in store.objects.values()]  # fmt: skip
     assert len(made) == 1
     assert not [body for body in [*held, *made] if SECRET.encode() in body]
+
+
+def test_answers_and_programs_of_actors_are_redacted_and_a_changed_answer_says_so() -> None:
+    by = Caller(user="u", client="websocket", user_agent=f"client {SECRET}")
+    given = [Answer(prompt=SECRET, value=value, caller=by) for value in (f"k {SECRET}", "plain")]
+
+    end = redactor().event(an_end(answers=tuple(given)))
+    closed = redactor().event(SessionClosed(reason="", actor=Actor(door="websocket", caller=by)))
+
+    assert SECRET not in said(end) + said(closed)
+    assert isinstance(end, CellFinished)
+    assert [(each.value, each.left_out) for each in end.answers] == [
+        ("k [redacted:api-key]", "redacted"), ("plain", None),
+    ]  # fmt: skip
+    assert "[redacted:api-key]" in said(closed)
+
+
+def test_removable_answers_stand_beside_the_entry_and_come_back_from_there() -> None:
+    answers = (Answer(prompt="?", value="mine"),)
+
+    kept, stored = prepared(an_end(stream("x"), answers=answers), is_removable=True)
+
+    assert "mine" not in said(kept)
+    assert said_in(stored).answers == answers
+    kept, _ = prepared(an_end(stream("x"), answers=answers), is_removable=False)
+    assert kept.answers == answers
