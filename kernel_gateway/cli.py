@@ -8,18 +8,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
-import json
 import logging
 import os
-import shlex
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
+from kernel_gateway.announcement import announcement
 from kernel_gateway.errors import BadRequest, ConfigError, GatewayError
 from kernel_gateway.settings_command_line import BAD_INPUT, PROGRAM, parse
 from kernel_gateway.settings_logging import set_up_logging
@@ -57,7 +55,10 @@ async def _gateway(options: argparse.Namespace, extra: list[str]) -> int:
     set_up_logging(settings.log_level)
     from kernel_gateway.app import serve
 
-    return await serve(settings, _announce, unused_s=options.end_when_unused)
+    def announce(gateway: Gateway) -> None:
+        print(announcement(gateway.url, gateway.token), flush=True)  # noqa: T201
+
+    return await serve(settings, announce, unused_s=options.end_when_unused)
 
 
 async def _run(options: argparse.Namespace, extra: list[str]) -> int:
@@ -341,36 +342,6 @@ def _settings(options: argparse.Namespace, extra: list[str]) -> Settings:
     for section, values in given.items():
         config.merge(Config({section: {k: v for k, v in values.items() if v is not None}}))
     return KernelGateway().load(config, options.config)
-
-
-def _announce(gateway: Gateway) -> None:
-    """Print what a user needs: URL and token, and commands that work as they stand there."""
-    address, token = gateway.url.rstrip("/"), gateway.token or "TOKEN"
-    shown = f"{gateway.url}?token={quote(gateway.token)}" if gateway.token else gateway.url
-    values = f"url={json.dumps(address)}, token={json.dumps(token)}"
-    call = f'print(execute("6 * 7", {values}).text)'
-    code = f"from kernel_gateway.client import execute; {call}"
-    script, options = str(Path(sys.argv[0]).absolute()), ["--output", "executed.ipynb"]
-    # As --token=TOKEN, for one that begins with a dash.
-    where = [f"--gateway-url={address}", f"--token={token}"]
-    lab_options = [f"--gateway-url={address}", f"--GatewayClient.auth_token={token}"]
-    commands = {
-        "JupyterLab": [*_jupyter_lab(), *lab_options],
-        "Python": [sys.executable, "-P", "-c", code],
-        "Notebook": [script, "run", _quickstart(), *options, *where],
-    }
-    lines = [f"  {f'{name}:':11} {shlex.join(command)}" for name, command in commands.items()]
-    print("\n".join([f"kernel-gateway is ready: {shown}", *lines]), flush=True)  # noqa: T201
-
-
-def _jupyter_lab() -> list[str]:
-    here = Path(sys.executable).with_name("jupyter-lab")
-    return [str(here)] if here.exists() else ["jupyter", "lab"]
-
-
-def _quickstart() -> str:
-    path = Path(__file__).parents[1] / "notebooks" / "quickstart.ipynb"
-    return str(path) if path.exists() else "NOTEBOOK.ipynb"
 
 
 def _refuse_foreign_package() -> None:

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import nbformat
 import pytest
 
-from kernel_gateway.app import Gateway
-from kernel_gateway.cli import _announce, main
+from kernel_gateway.announcement import announcement
+from kernel_gateway.cli import main
 from kernel_gateway.settings_command_line import parse
 
 BAD = [
@@ -112,12 +112,11 @@ def test_a_foreign_package_of_the_same_name_is_refused(
 
 @pytest.mark.parametrize("token", ["abc", '-it\'s"$HOME"`x`&;', None])
 async def test_the_commands_that_are_printed_work_as_they_stand(
-    token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "a folder" / "kernel-gateway"
     monkeypatch.setattr(sys, "argv", [str(script)])
-    _announce(cast("Gateway", SimpleNamespace(url="http://127.0.0.1:8888/", token=token)))
-    ready, *lines = capsys.readouterr().out.splitlines()
+    ready, *lines = announcement("http://127.0.0.1:8888/", token).splitlines()
     assert ready.startswith("kernel-gateway is ready: http://127.0.0.1:8888/")
     shown = token or "TOKEN"
     lab, python, run = (shlex.split(line.partition(":")[2]) for line in lines)
