@@ -47,7 +47,7 @@ async def test_a_subscriber_is_told_of_a_cell_and_nothing_that_it_said(gateway: 
     assert set(event.pop("timings_ms"))
     assert event == {
         "schema_id": CELL_EXECUTED, "kernel_id": kernel_id, "user": "u1", "agent": "a1",
-        "workspace": "default", "execution_count": 1, "entry": 2, "status": "ok", "failure": None,
+        "workspace": "default", "execution_count": 1, "entry": 3, "status": "ok", "failure": None,
         "committed": True, "files": {"created": 0, "modified": 0, "deleted": 0},
     }  # fmt: skip
 

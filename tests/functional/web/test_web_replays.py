@@ -234,7 +234,9 @@ async def a_file_of(gateway: WebGateway, kernel_id: str, folder: Path) -> Path:
     ]
     head = digest_of(base64.b64decode(payloads[-1]))
     trail["metadata"]["lambda_kernel"]["trail"] |= {"kernel_id": OTHER, "head": head}
-    trail["cells"][1]["metadata"]["lambda_kernel"]["audit"]["entries"] = envelopes
+    for cell in trail["cells"]:
+        audit = cell["metadata"]["lambda_kernel"]["audit"]
+        audit["entries"] = [envelopes.pop(0) for _ in audit["entries"]]
     file = folder / "sent.ipynb"
     file.write_text(json.dumps(trail))
     return file
