@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import platform
@@ -201,10 +202,18 @@ def serve(stage: reexec.Stage2) -> None:
         logger.exception("the container cannot serve")
         api.fail_init(error)
         sys.exit(1)
+    # What is there by now stays: collections look at what cells leave only, and take 0.4 ms.
+    gc.collect()
+    gc.freeze()
     try:
         if not settings.alone_on_machine:
             api.end_with_platform()
-        runtime_api.serve(api, lambda event, answer: handler.handle(event, answer, container))
+        runtime_api.serve(
+            api,
+            lambda event, answer: handler.handle(event, answer, container),
+            # A cell leaves cycles that hold its values, keys and buffers of requests.
+            between=gc.collect,
+        )
     except runtime_api.RuntimeApiError:
         logger.exception("the container ends")
         sys.exit(1)

@@ -165,10 +165,17 @@ class RuntimeApi:
             raise RuntimeApiError("the Runtime API is gone") from raised
 
 
-def serve(api: RuntimeApi, handle: Callable[[Event, Response], bool]) -> None:
+def serve(
+    api: RuntimeApi, handle: Callable[[Event, Response], bool], *, between: Callable[[], object]
+) -> None:
     """Handle invocations until the container is spent: ``handle`` returns False, or fails.
 
     Where it fails, nobody knows what of the cell is left: no other may follow in this container.
+
+    Args:
+        api: where invocations come from.
+        handle: answers one.
+        between: called when an answer has been taken, with nothing of it held here any more.
 
     Raises:
         RuntimeApiError: the Runtime API is gone.
@@ -190,6 +197,8 @@ def serve(api: RuntimeApi, handle: Callable[[Event, Response], bool]) -> None:
         response.finish()
         if not usable:
             return
+        del event, response
+        between()
 
 
 def _end_at_hang_up(sock: socket.socket) -> None:

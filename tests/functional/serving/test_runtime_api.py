@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -84,7 +86,7 @@ def fake_lambda() -> Iterator[FakeLambda]:
 def serve_all(fake: FakeLambda, handle: Any) -> None:
     api = RuntimeApi(fake.address)
     with pytest.raises(runtime_api.RuntimeApiError):
-        runtime_api.serve(api, handle)
+        runtime_api.serve(api, handle, between=gc.collect)
     api.close()
 
 
@@ -107,7 +109,7 @@ def test_events_are_answered_in_chunks_over_one_connection(fake_lambda: FakeLamb
 
 def serve_once(fake: FakeLambda, handle: Any) -> None:
     api = RuntimeApi(fake.address)
-    runtime_api.serve(api, handle)
+    runtime_api.serve(api, handle, between=gc.collect)
     api.close()
     assert fake.events == [b"two"], "no other cell may follow a failure in this container"
 
@@ -140,6 +142,29 @@ def test_a_spent_container_asks_for_no_other_event(fake_lambda: FakeLambda) -> N
         return False
 
     api = RuntimeApi(fake_lambda.address)
-    runtime_api.serve(api, handle)
+    runtime_api.serve(api, handle, between=gc.collect)
     api.close()
     assert fake_lambda.events == [b"two"]
+
+
+class Left:
+    """What a handler leaves in a cycle."""
+
+    def __init__(self, response: Response) -> None:
+        self.response, self.itself = response, self
+
+
+def test_what_an_invocation_left_is_gone_before_the_next_is_handled(
+    fake_lambda: FakeLambda,
+) -> None:
+    left: list[weakref.ref[Left]] = []
+    alive: list[int] = []
+
+    def handle(event: Event, response: Response) -> bool:
+        alive.append(sum(each() is not None for each in left))
+        left.append(weakref.ref(Left(response)))
+        response.send(event.body)
+        return True
+
+    serve_all(fake_lambda, handle)
+    assert alive == [0, 0]

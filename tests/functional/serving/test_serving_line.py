@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import json
 import os
@@ -24,6 +25,7 @@ from lambda_kernel.serving import handler, leftovers
 from lambda_kernel.serving.container import Container
 from lambda_kernel.serving.credentials import Credentials
 from lambda_kernel.serving.errors import CredentialsExpired, StorageUnavailable
+from lambda_kernel.serving.line import Cell
 from lambda_kernel.serving.memory import MemoryObjectStore, MemoryRoleAssumer
 from lambda_kernel.serving.runtime_api import Event
 from tests.functional.serving.conftest import plain, tell
@@ -577,6 +579,13 @@ def test_threads_and_descriptors_do_not_grow_from_cell_to_cell(kernel: Kernel) -
     assert after[0] <= before[0]
     assert after[1] <= before[1] + 8
     assert os.getpid() not in kernel.container.sweeper.strangers()
+
+
+def test_nothing_holds_a_cell_that_was_answered(kernel: Kernel) -> None:
+    kernel.run("import os; os.write(1, b'x'); y = 1")
+    kernel.run("y")
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, Cell)]
 
 
 def test_a_home_with_its_own_version_of_a_package_gets_a_zygote_without_it(
