@@ -140,10 +140,10 @@ def test_a_cell_that_the_journal_does_not_take_is_refused_before_it_starts(
     client.execute("open('before', 'w').close()")
     cells_of(gateway, client.kernel_id)
     with gateway.owners_client("s3") as s3:
-        s3.put_object(Bucket=RECORDS, Key=journal_key(client.kernel_id, 3), Body=b"another's")
+        s3.put_object(Bucket=RECORDS, Key=journal_key(client.kernel_id, 4), Body=b"another's")
     refused = client.execute("open('after', 'w').close()")
     assert refused.reply["ename"] == "AuditUnavailable"
-    assert "entry 3" in refused.reply["evalue"]
+    assert "entry 4" in refused.reply["evalue"]
     assert "was written by another gateway" in refused.reply["evalue"]
     assert "Started: no" in refused.reply["evalue"]
     files = gateway.rest("GET", "/api/workspaces/journal/files/").text

@@ -144,8 +144,8 @@ def test_object_lock_holds_what_was_written(tmp_path: Path) -> None:
             entries = s3.list_objects_v2(Bucket=RECORDS, Prefix=f"audit/{client.kernel_id}/")
             found = [each["Key"] for each in entries["Contents"]]
             held = [key for key in found if not key.endswith("trail.ipynb")]
-            # Two entries; what was said, the session policy, the list of packages.
-            assert len(held) == 5
+            # Three entries; what was said, the session policy, the list of packages.
+            assert len(held) == 6
             for key in held:
                 head = s3.head_object(Bucket=RECORDS, Key=key)
                 assert head["ObjectLockMode"] == "GOVERNANCE"
