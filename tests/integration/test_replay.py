@@ -13,6 +13,7 @@ import nbformat
 import pytest
 import requests
 
+from kernel_gateway.audit.chain import digest_of
 from tests.functional.conftest import wait_until
 from tests.integration.driver import Execution, Gateway, a_gateway
 from tests.integration.test_trail import command
@@ -286,19 +287,15 @@ def test_a_trail_whose_signatures_were_cut_off_says_so_and_cannot_be_changed(
     assert same.returncode == 0, same.stderr
     assert "WARNING: nobody has signed this trail" in same.stdout
     # Now as a stranger's program, by its kernel that is not here.
-    text = base64.b64decode(_entries(trail["cells"][1])[0]["payload"]).decode()
-    changed = text.replace(recorded[0], str(uuid.uuid4()))
-    for cell in trail["cells"][2:]:
-        cell["metadata"]["lambda_kernel"]["audit"]["entries"] = []
-    _entries(trail["cells"][1])[:] = [
-        {
-            "payload": base64.b64encode(changed.encode()).decode(),
-            "payloadType": _entries(trail["cells"][1])[0]["payloadType"],
-            "signatures": [],
-        }
-    ]
+    kernel_id, previous = str(uuid.uuid4()), ""
     trail["cells"] = trail["cells"][:2]
     trail["cells"][1]["outputs"] = []
+    del _entries(trail["cells"][1])[1:]
+    trail["cells"][1]["metadata"]["lambda_kernel"]["status"] = "incomplete"
+    for entry in (found for cell in trail["cells"] for found in _entries(cell)):
+        told = json.loads(base64.b64decode(entry["payload"]))
+        payload = json.dumps(told | {"kernel_id": kernel_id, "previous": previous}).encode()
+        entry["payload"], previous = base64.b64encode(payload).decode(), digest_of(payload)
     trail["metadata"]["lambda_kernel"].pop("trail")
     file.write_text(json.dumps(trail))
     refused = command(gateway, "replay", str(file))
@@ -373,9 +370,9 @@ def _payload(cell: dict[str, Any]) -> list[Any]:
     ]
 
 
-def test_a_cell_that_asks_its_user_is_not_replayable(gateway: Gateway) -> None:
+def test_a_cell_that_asked_its_user_is_given_the_recorded_answer(gateway: Gateway) -> None:
     client = gateway.session()
     client.execute("print(input('n? '))", answers=["5"])
     client.execute("1 + 1")
     client.close()
-    assert replayed(gateway, client.kernel_id) == {1: "not-replayable", 2: "identical"}
+    assert replayed(gateway, client.kernel_id) == {1: "identical", 2: "identical"}

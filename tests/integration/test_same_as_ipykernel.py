@@ -31,6 +31,7 @@ DRAWN = re.compile(
     # Handles of displays; elements of figures; messages of ipykernel's.
     r"\b(?:[0-9a-f]{16}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}-[0-9a-f]{24}_\d+_\d+)\b"
 )
+SPEED = re.compile(r"\d+(?:\.\d+)?it/s")
 SILENT = {"silent": True}
 UNCOUNTED = {"store_history": False}
 WITH_OPTIONS: list[tuple[str, dict[str, Any]]] = [
@@ -82,6 +83,8 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]
         argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     )
     environment |= {"SHELL": "/bin/bash", "PIP_CONFIG_FILE": os.devnull}
+    # A cell is never root, of which pip would warn.
+    environment["PIP_ROOT_USER_ACTION"] = "ignore"
     (folder / "work").mkdir()
     manager.start_kernel(cwd=str(folder / "work"), env=environment)
     yield manager
@@ -187,4 +190,4 @@ def _shown(messages: list[dict[str, Any]]) -> list[str]:
     )
     # The working directory, and what is named at random.
     text = re.sub(r"(?:~|/[^\s\"']*)/work(?=[/\"' \\])|/tmp/\.[\w-]*-work-\w+", "WORK", text)
-    return DRAWN.sub("ID", text).replace("\\n", "\n").splitlines()
+    return SPEED.sub("SPEED", DRAWN.sub("ID", text)).replace("\\n", "\n").splitlines()

@@ -169,7 +169,7 @@ def test_a_gateway_that_was_killed_leaves_nothing_unfound(tmp_path: Path) -> Non
     cells = json.loads(listed.stdout)["cells"]
     assert [(c["execution_count"], c["status"]) for c in cells] == [(2, "incomplete"), (1, "ok")]
     assert json.loads(again.stdout) == json.loads(listed.stdout)
-    assert said.startswith("indexed 3 entries of 1 journals")
+    assert said.startswith("indexed 4 entries of 1 journals")
 
 
 def test_the_event_of_a_cell_reaches_the_bus_of_a_jupyter_server(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,17 +10,10 @@ import pytest
 
 from kernel_gateway.errors import ConfigError
 from kernel_gateway.whole_files import check_folder, check_replaceable, replacing, write_together
+from tests.full_disk import full_disk
 
 LIMIT_BYTES = 64 * 1024
-
-
-@pytest.fixture
-def full_disk() -> Iterator[None]:
-    """Have every file end at LIMIT_BYTES, as a full disk ends it."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+NOBODY = 65534
 
 
 def a_fifo(path: Path) -> None:
@@ -87,11 +79,15 @@ def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None
     assert path.read_bytes() == b"new"
 
 
-def test_what_was_there_stays_where_the_disk_is_full(full_disk: None, tmp_path: Path) -> None:
+def test_what_was_there_stays_where_the_disk_is_full(tmp_path: Path) -> None:
     path = tmp_path / "trail.ipynb"
     path.write_bytes(b"old")
 
-    with pytest.raises(ConfigError, match="File too large"), replacing(path) as file:
+    with (
+        full_disk(LIMIT_BYTES),
+        pytest.raises(ConfigError, match="File too large"),
+        replacing(path) as file,
+    ):
         file.write(b"x" * (LIMIT_BYTES + 1))
 
     assert path.read_bytes() == b"old"
@@ -99,12 +95,12 @@ def test_what_was_there_stays_where_the_disk_is_full(full_disk: None, tmp_path: 
 
 
 def test_of_files_that_belong_together_none_is_replaced_where_one_cannot_be_written(
-    full_disk: None, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     for name in ("report.json", "report.html"):
         (tmp_path / name).write_bytes(b"old")
 
-    with pytest.raises(ConfigError, match="File too large"):
+    with full_disk(LIMIT_BYTES), pytest.raises(ConfigError, match="File too large"):
         write_together(tmp_path, {"report.json": b"new", "report.html": b"x" * (LIMIT_BYTES + 1)})
 
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {
@@ -132,7 +128,17 @@ def test_a_folder_is_looked_at_and_not_made(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "link"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.fixture
+def ordinary_user() -> Iterator[None]:
+    """Be asked for as somebody who may not write everywhere, as root may."""
+    user = os.getuid()
+    if user == 0:
+        os.setresuid(NOBODY, -1, -1)
+    yield
+    os.setresuid(user, -1, -1)
+
+
+@pytest.mark.usefixtures("ordinary_user")
 def test_a_folder_of_others_is_said(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(ConfigError, match="cannot be written to"):

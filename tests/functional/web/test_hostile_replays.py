@@ -6,9 +6,8 @@ import asyncio
 import base64
 import json
 import os
-import resource
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from kernel_gateway.errors import ConfigError
 from kernel_gateway.replay.rules import Rules
 from kernel_gateway.web import replay_command
 from kernel_gateway.web.trail_command import export, trail_in
+from tests.full_disk import full_disk
 from tests.functional.web.server import WebGateway
 from tests.functional.web.test_web_cells import ran
 from tests.functional.web.test_web_replays import OTHER, replayed
@@ -110,23 +110,15 @@ async def test_a_sent_trail_is_replayed_in_its_own_folder_or_refused_with_a_reas
     assert (await replayed(gateway, kernel_id=kernel_id)).status == 200
 
 
-@pytest.fixture
-def full_disk() -> Iterator[None]:
-    """Have every file end at LIMIT_BYTES, as a full disk ends it."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 async def test_a_full_disk_is_said_to_be_one_and_an_older_trail_stays(
-    gateway: WebGateway, full_disk: None, tmp_path: Path
+    gateway: WebGateway, tmp_path: Path
 ) -> None:
     kernel_id, _ = await ran(gateway, "z" * 200_000)
     path = tmp_path / "trail.ipynb"
     path.write_text("older")
 
-    with pytest.raises(ConfigError, match=r"trail\.ipynb: cannot be written: File too large"):
+    said = r"trail\.ipynb: cannot be written: File too large"
+    with full_disk(LIMIT_BYTES), pytest.raises(ConfigError, match=said):
         await asyncio.to_thread(export, gateway.endpoint(), kernel_id, path, with_blobs=False)
 
     assert path.read_text() == "older"
