@@ -90,7 +90,7 @@ class Stopwatch:
         self.before_ms.append((time.perf_counter() - began_s) * 1e3)
         return found
 
-    def finished(self, *args: Any) -> None:
+    def finished(self, *args: Any, **more: Any) -> None:
         """Record how a cell ended."""
         *others, on_written = args
         began_s = time.perf_counter()
@@ -99,7 +99,7 @@ class Stopwatch:
             self.after_ms.append((time.perf_counter() - began_s) * 1e3)
             on_written()
 
-        self._finished(*others, written)
+        self._finished(*others, written, **more)
 
 
 async def measure(deployment: Deployment, state_dir: Path) -> None:

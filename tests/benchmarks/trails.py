@@ -36,7 +36,7 @@ async def write_cells(gateway: Gateway, kernel_id: str, deployment: Deployment) 
     """Return the id of a kernel that has ended, whose journal has 1,000 cells."""
     store, signing = S3ObjectStore.create(deployment), KeyFolder(gateway.state_dir)
     real = Journal(store, RECORDS, kernel_id, is_new=False)
-    started, finished = (await real.entry(3)).event, (await real.entry(4)).event
+    started, finished = (await real.entry(4)).event, (await real.entry(5)).event
     assert isinstance(started, CellStarted)
     assert isinstance(finished, CellFinished)
     made = str(uuid.uuid4())
