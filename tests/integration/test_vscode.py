@@ -231,8 +231,8 @@ def test_two_editors_see_each_others_cells_and_get_their_own_replies(
         kernel.editor() as two,
     ):
         first = one.send("execute_request", code="x = 20; print('of one')", **NO_STDIN)
-        second = two.send("execute_request", code="print('of two', x)", **NO_STDIN)
         assert one.reply_to(first)["status"] == "ok"
+        second = two.send("execute_request", code="print('of two', x)", **NO_STDIN)
         assert two.reply_to(second)["status"] == "ok"
         for editor in (one, two):
             told = iter(lambda: editor.receive("iopub"), None)  # noqa: B023
