@@ -18,8 +18,22 @@ def new_session(server: Gateway, path: str, kernel_name: str) -> tuple[str, Note
     body = {"path": path, "name": path, "type": "notebook", "kernel": {"name": kernel_name}}
     made = server.rest("POST", "/api/sessions", json=body)
     assert made.status_code == 201, made.text
-    kernel_id = made.json()["kernel"]["id"]
-    return made.json()["id"], NotebookClient(server, kernel_id, TOKEN)
+    return made.json()["id"], connected(server, made.json()["kernel"]["id"])
+
+
+def connected(server: Gateway, kernel_id: str) -> NotebookClient:
+    """Return a client of a kernel that has answered.
+
+    As any client does: a stock kernel may miss what is sent while its sockets are connected.
+    """
+    client = NotebookClient(server, kernel_id, TOKEN)
+    for _ in range(30):
+        asked = client.send("kernel_info_request", {})
+        with suppress(TimeoutError):
+            while client.receive(3)["parent_header"].get("msg_id") != asked:
+                pass
+            return client
+    raise AssertionError(f"kernel {kernel_id} does not answer")
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +72,7 @@ def test_notebooks_of_both_kinds_run_side_by_side(server: Gateway) -> None:
         path = f"/api/kernels/{before.kernel_id}"
         assert server.rest("POST", f"{path}/restart").status_code == 200
         before.close()
-        # A stock kernel may miss what an old connection sends; a new one waits until it answers.
-        client = NotebookClient(server, before.kernel_id, TOKEN)
+        client = connected(server, before.kernel_id)
         assert client.execute("x").error == "NameError: name 'x' is not defined"
         assert server.rest("DELETE", f"/api/sessions/{session_id}").status_code == 204
         assert server.rest("GET", path).status_code == 404
@@ -120,7 +133,7 @@ def test_a_notebook_moves_from_one_kind_of_kernel_to_the_other(server: Gateway) 
         assert changed["path"] == f"{kernel_name}.ipynb"
         assert server.rest("GET", f"/api/kernels/{before}").status_code == 404
         before = changed["kernel"]["id"]
-        client = NotebookClient(server, before, TOKEN)
+        client = connected(server, before)
         where = client.execute("import os; os.getcwd().startswith('/tmp/.')")
         assert where.result == status
         client.close()
