@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from kernel_gateway.dispatch.invoker import Invoker
 from kernel_gateway.errors import InvokeError
 from kernel_gateway.function_code import FunctionCode
+from kernel_gateway.messaging.message import utc_text
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class FunctionCodes:
         if failed is not None and self._clock() - failed[0] < PAUSE_S:
             self._known.pop(key, None)
             return FunctionCode(version=version, problem=failed[1])
-        asked = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        asked = utc_text(datetime.now(UTC))
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 return await self._invoker.code_of(function, version, asked=asked)

@@ -218,10 +218,7 @@ class CellRecorder:
             on_written()
             self._tell(FinishedCell.of(record, event, count, number, stamp["time"]), is_cell)
 
-        async def complete() -> Event:
-            return event if code is None else replace(event, platform=await code)
-
-        self._add(record, event, written, None if code is None else complete)
+        self._add(record, event, written, None if code is None else partial(_told, event, code))
         granted = self._watch.after(record.kernel_id, event)
         if granted is not None:
             self._add(record, granted)
@@ -246,8 +243,7 @@ class CellRecorder:
 
     def opened_session(self, record: KernelRecord, event: SessionOpened | None) -> None:
         """Record who started a kernel, unless its journal says that already, or nobody knows."""
-        journal = self.journal(record.kernel_id)
-        if event is not None and journal.number == 0 and not journal.is_waiting:
+        if event is not None and _is_empty(self.journal(record.kernel_id)):
             self._add(record, event)
 
     def forked(self, record: KernelRecord, event: SessionForked) -> None:
@@ -266,8 +262,7 @@ class CellRecorder:
         self, record: KernelRecord, journal: Journal, reason: str, actor: Actor
     ) -> None:
         """Record that a kernel is no more, and forget it; of one without entries nothing is."""
-        is_empty = journal.number == 0 and not journal.is_waiting
-        if is_empty and self._gaps.find(record.kernel_id) is None:
+        if _is_empty(journal) and self._gaps.find(record.kernel_id) is None:
             self._journals.pop(record.kernel_id, None)
             return
         gap = self._gaps.find(record.kernel_id)
@@ -389,3 +384,12 @@ class CellRecorder:
                 partial(self._file_lists.keep, record.kernel_id),
             ),
         )
+
+
+def _is_empty(journal: Journal) -> bool:
+    return journal.number == 0 and not journal.is_waiting
+
+
+async def _told(event: CellFinished, code: Awaitable[FunctionCode]) -> Event:
+    """Return the end of a cell with the code that ran it, once Lambda has said which."""
+    return replace(event, platform=await code)

@@ -47,9 +47,6 @@ class VersionedFiles(Protocol):
     async def delete(self, key: str) -> None:
         """Delete the file (raises NotFound)."""
 
-    async def delete_all(self, prefix: str) -> int:
-        """Delete everything under ``prefix`` and return how many objects that was."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
@@ -179,7 +176,7 @@ class RecordedStates:
                     f"{path} (version {pin.version_id}) is not kept any more"
                 ) from gone
 
-        await _all(copy(path, pin) for path, pin in pins.items())
+        await all_of(copy(path, pin) for path, pin in pins.items())
 
     async def inputs(self, cell: RecordedCell, target: Callable[[int], str]) -> str:
         """Copy what a cell found, and return where it is: cells that found the same share it.
@@ -268,7 +265,7 @@ class RecordedStates:
             if not is_there:
                 raise Unavailable("some of its variables are not kept any more")
 
-        await _all(
+        await all_of(
             self._once(f"{chunk.digest}/{chunk.day}", functools.partial(bring, chunk))
             for chunk in _chunks_of(namespace)
         )
@@ -366,7 +363,7 @@ def _path_of(key: str, root: str) -> str | None:
     return key[shared.end() :] if shared is not None and root.startswith(shared[1]) else None
 
 
-async def _all(work: Iterable[Awaitable[None]]) -> None:
+async def all_of(work: Iterable[Awaitable[None]]) -> None:
     """Do all of it at once; the first problem is raised when nothing is under way any more."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:

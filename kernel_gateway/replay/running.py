@@ -95,10 +95,10 @@ class Replay:
                 self.registry.services, self.replayer.user, self.replay_id
             )
 
-    async def begin(self, cell: RecordedCell) -> Found | None:
-        """Return the copied commit that a cell begins with; raises as RecordedStates.begin."""
-        options = self._options(cell)
-        return await self.states.begin(cell, options.scope_of(self.replayer, self.replay_id))
+    async def begin(self, cell: RecordedCell, *, in_place: bool = False) -> Found | None:
+        """Return the copied commit that a cell begins with; as RecordedStates.begin."""
+        scope = self._options(cell).scope_of(self.replayer, self.replay_id)
+        return await self.states.begin(cell, scope, in_place=in_place)
 
     async def start_pinned(self, cell: RecordedCell) -> LambdaKernel:
         """Return a new kernel with what a cell began with; raises as its states, and `start`."""
@@ -107,8 +107,7 @@ class Replay:
             cell, functools.partial(keys.replay_inputs_prefix, user, self.replay_id)
         )
         source = self._readable_scope(cell)
-        scope = self._options(cell).scope_of(self.replayer, self.replay_id)
-        found = await states.begin(cell, scope, in_place=source is not None)
+        found = await self.begin(cell, in_place=source is not None)
         chunks = {} if source is None else await states.chunks(cell)
         pinned = Pinned(inputs=inputs, scope=source, chunks=chunks)
         return await self.start(cell, found, pinned=pinned)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernel_gateway.errors import NotFound
-from kernel_gateway.replay.pins import Pin, Pins, RecordedStates, Unavailable, VersionedFiles
+from kernel_gateway.replay.pins import (
+    Pin,
+    Pins,
+    RecordedStates,
+    Unavailable,
+    VersionedFiles,
+    all_of,
+)
 from kernel_gateway.replay.recorded import RecordedCell
 from lambda_kernel.contract import names
 from lambda_kernel.contract.schema import InvalidField
@@ -52,7 +58,7 @@ class SessionWorkspace:
         self._missing = {
             path: found for path, found in self._missing.items() if before.get(path) == found[0]
         }
-        await asyncio.gather(*(self._bring(path, pin) for path, pin in new.items()))
+        await all_of(self._bring(path, pin) for path, pin in new.items())
         for path in self._recorded.keys() - before.keys():
             await self._remove(path)
         self._recorded = await self.states.files_after(cell)
